@@ -1,0 +1,119 @@
+"""What went wrong on the ranks, as exceptions a learner can read.
+
+In a notebook each is shown as its own text, without the frames of this package.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Place:
+    """One line of the learner's own code.
+
+    Attributes:
+        label: where the code stands, such as `Cell In[4]` or `train.py`.
+        line: line number in that cell or file, from 1.
+        function: name of the function, `<module>` for code outside functions.
+        text: the line itself, without indentation; empty if it is not known.
+    """
+
+    label: str
+    line: int
+    function: str = "<module>"
+    text: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.label}, line {self.line}"
+        if self.function != "<module>":
+            where += f", in {self.function}"
+        return f"{where}: {self.text}" if self.text else where
+
+
+@dataclass(frozen=True)
+class RankFailure:
+    """Why one rank did not do its work.
+
+    Attributes:
+        rank: its number.
+        kind: `raised`, `died` (the process is gone) or `stuck` (it had to be ended).
+        summary: one sentence without the rank's number, such as `raised ValueError: bad shape`.
+        places: the learner's frames, outermost first.
+        name: class name of the exception, if one was raised.
+        message: text of the exception, if one was raised.
+        full: the complete traceback as text, library frames included.
+    """
+
+    rank: int
+    kind: str
+    summary: str
+    places: tuple[Place, ...] = ()
+    name: str = ""
+    message: str = ""
+    full: str = field(default="", repr=False)
+
+
+class _ShownAsText(Exception):
+    def _render_traceback_(self) -> list[str]:
+        # IPython asks an exception for this before it formats a traceback.
+        return [f"{type(self).__name__}: {self}"]
+
+
+class RankError(_ShownAsText, RuntimeError):
+    """One or more ranks failed.
+
+    Attributes:
+        failures: one `RankFailure` for each rank that failed, the most telling first.
+        rank: number of the first of them, or None when the whole group is meant.
+    """
+
+    def __init__(self, message: str, failures: tuple[RankFailure, ...] = ()) -> None:
+        super().__init__(message)
+        self.failures = failures
+        self.rank = failures[0].rank if failures else None
+
+
+class RankTimeout(_ShownAsText, TimeoutError):
+    """The ranks did not finish in the time the group allows.
+
+    Attributes:
+        states: one `hangs.RankState` a rank that took part, in rank order.
+    """
+
+    def __init__(self, message: str, states: tuple[Any, ...] = ()) -> None:
+        super().__init__(message)
+        self.states = states
+
+
+class RankInterrupt(KeyboardInterrupt):
+    """The cell was stopped; says which ranks could not be stopped without ending them."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"KeyboardInterrupt: {self}"]
+
+
+def number_ranks(ranks: list[int]) -> str:
+    """`rank 1`, `ranks 0 and 2`, `ranks 0, 1 and 3`."""
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    return f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
+
+
+def notebook_only(message: str) -> str | None:
+    """A hint for a name that the notebook knows and the ranks do not."""
+    found = re.search(r"name '(\w+)' is not defined", message)
+    if found is None or "IPython" not in sys.modules:
+        return None
+    from IPython import get_ipython
+
+    name = found[1]
+    if name not in getattr(get_ipython(), "user_ns", {}):
+        return None
+    return (
+        f"`{name}` exists in the notebook, not on the ranks: each rank is a process with names of its own. "
+        f"Define it in a `%%ranks` cell, or pass it: `ranks.run(fn, {name})`."
+    )

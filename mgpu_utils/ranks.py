@@ -1,0 +1,302 @@
+"""A group of rank processes behind a notebook: start, run, restart, shut down.
+
+Each rank is an IPython kernel in a process of its own. The notebook hosts the `TCPStore` at which the
+ranks meet, on 127.0.0.1 and on a port that the system chooses.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import pickle
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from .devices import plan
+from .planning import Plan
+from .rank_errors import Place, RankError
+from .rank_kernel import RankKernel
+from .rank_output import OutputView
+from .rank_watch import Request, watch
+from .rendezvous import loopback_store, rank_environment
+
+_START_SECONDS = 120.0
+# torch's own timeout of a collective stays far above the group's, so that it is the group that explains.
+_PEER_SECONDS = 86_400.0
+_RANK_SIDE = "__import__('mgpu_utils.rank_process').rank_process"
+_RUN_FUNCTION = f"{_RANK_SIDE}.run_function()"
+_current: RankGroup | None = None
+
+
+@dataclass(frozen=True)
+class CellResult:
+    """What one rank made of a cell.
+
+    Attributes:
+        rank: its number.
+        text: everything it printed, stdout and stderr, as one string.
+        seconds: time from sending the cell to the rank's reply.
+    """
+
+    rank: int
+    text: str = field(repr=False)
+    seconds: float
+
+
+class RankGroup:
+    """Rank processes that form one `torch.distributed` process group. Made by `start_ranks`.
+
+    Attributes:
+        world_size: number of ranks.
+        timeout: seconds a cell or call may take before `RankTimeout`; may be changed at any time.
+        plan: devices, backend, and the reason for them.
+    """
+
+    def __init__(self, plan: Plan, timeout: float, threads_per_rank: int) -> None:
+        self.plan = plan
+        self.world_size = len(plan.rank_devices)
+        self.timeout = timeout
+        self.threads_per_rank = threads_per_rank
+        self._kernels: list[RankKernel] = []
+        self._lost: dict[int, str] = {}
+        self._cells: dict[str, tuple[str, list[str]]] = {}
+        self._busy = threading.Lock()
+        self._store: Any = None
+        self._generation = 0
+        self._owner = os.getpid()
+        self._start()
+
+    @property
+    def device(self) -> str:
+        """Type of the ranks' devices, such as `cpu` or `cuda`."""
+        return self.plan.rank_devices[0].type
+
+    @property
+    def backend(self) -> str:
+        """Backend of the process group: `nccl` or `gloo`."""
+        return self.plan.backend
+
+    def run(self, fn: Any, *args: Any, **kwargs: Any) -> list[Any]:
+        """Call `fn(*args, **kwargs)` on every rank at the same time; returns one result a rank, in rank order.
+
+        The function may be defined in a notebook cell. It, its arguments and its results travel by value: a model
+        or tensor passed in is a copy on each rank, so nothing a rank does changes the notebook's own. On the ranks
+        it sees the names `rank`, `world_size`, `local_rank`, `device`, `torch` and `dist` as globals, and the
+        default process group is ready. Results on an accelerator come back on the CPU.
+
+        Raises:
+            TypeError: the function or an argument cannot be sent.
+            RankError: a rank raised, or died.
+            RankTimeout: the ranks did not finish within `timeout` seconds.
+        """
+        from .by_value import dump_call
+
+        payload = dump_call(fn, args, kwargs)
+        outcomes = self._execute({r: Request(_RUN_FUNCTION, [payload]) for r in range(self.world_size)})
+        return [pickle.loads(outcome.result) for outcome in outcomes]
+
+    def execute(self, code: str, rank: int | None = None) -> list[CellResult]:
+        """Execute source code on every rank, or on one; what `%%ranks` and `%%rank` call.
+
+        Raises:
+            ValueError: there is no such rank.
+            RankError, RankTimeout: as for `run`.
+        """
+        if rank is not None and (isinstance(rank, bool) or rank not in range(self.world_size)):
+            raise ValueError(f"there is no rank {rank!r}: this group has ranks 0 to {self.world_size - 1}.")
+        chosen = range(self.world_size) if rank is None else [rank]
+        outcomes = self._execute({r: Request(code) for r in chosen})
+        return [CellResult(o.rank, o.text, o.seconds) for o in outcomes]
+
+    def _execute(self, requests: dict[int, Request]) -> list[Any]:
+        if not self._busy.acquire(blocking=False):
+            raise RankError("the ranks are busy with another call; wait for it, or start a second group.")
+        try:
+            self._check_usable(list(requests))
+            for request in requests.values():
+                self._remember_cell(request.code)
+            view = OutputView(list(requests))
+            return watch(self, requests, view)
+        finally:
+            self._busy.release()
+
+    def _check_usable(self, ranks: list[int]) -> None:
+        if not self._kernels:
+            raise RankError("this group was shut down; call `ranks.restart()`, or start another with `start_ranks`.")
+        if os.getpid() != self._owner:
+            raise RankError("this group belongs to another process; start one here with `start_ranks`.")
+        for rank in range(self.world_size):
+            code = self._kernels[rank].process.poll()
+            if rank not in self._lost and code is not None:
+                self._lost[rank] = "its process ended while it was idle"
+        lost = [rank for rank in ranks if rank in self._lost]
+        if lost:
+            reasons = "; ".join(f"rank {rank}: {self._lost[rank]}" for rank in lost)
+            raise RankError(f"the group is not complete ({reasons}). Call `ranks.restart()` for a fresh one.")
+
+    def restart(self) -> None:
+        """End every rank and start the group afresh; names defined on the ranks are gone."""
+        self._end()
+        self._start()
+
+    def shutdown(self) -> None:
+        """End every rank. Safe to call twice; leaves no process."""
+        global _current
+        self._end()
+        self._store = None
+        if _current is self:
+            _current = None
+
+    def __enter__(self) -> RankGroup:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.shutdown()
+
+    def __len__(self) -> int:
+        return self.world_size
+
+    def __repr__(self) -> str:
+        state = "shut down" if not self._kernels else "needs restart()" if self._lost else "ready"
+        threads = f"{self.threads_per_rank} thread{'s' if self.threads_per_rank != 1 else ''} each"
+        return f"<{self.world_size} {self.device.upper()} ranks, {self.backend}, {threads}: {state}>"
+
+    def _start(self) -> None:
+        if self._store is None:
+            self._store = loopback_store(_START_SECONDS)
+        self._generation += 1
+        self._lost.clear()
+        try:
+            for rank in range(self.world_size):
+                self._kernels.append(
+                    RankKernel(rank, rank_environment(rank, self.world_size, self._store.port, self.threads_per_rank))
+                )
+            deadline = time.monotonic() + _START_SECONDS
+            for kernel in self._kernels:
+                while not kernel.try_connect() and time.monotonic() < deadline and kernel.process.poll() is None:
+                    time.sleep(0.005)
+                if kernel.client is None or not kernel.wait_for_output_channel(deadline):
+                    raise RankError(
+                        f"rank {kernel.rank} did not start. It said:\n{kernel.read_report().strip() or '(nothing)'}"
+                    )
+            path = [entry for entry in sys.path if entry]
+            requests = {}
+            for rank, device in enumerate(self.plan.rank_devices):
+                arguments: tuple[Any, ...] = (rank, self.world_size, str(device), self.backend, self._store.port)
+                arguments += (f"group{self._generation}", self.threads_per_rank, _PEER_SECONDS, path)
+                requests[rank] = Request(f"{_RANK_SIDE}.join(*{arguments!r})")
+            watch(self, requests, OutputView(list(requests)), timeout=_START_SECONDS, show_output=False)
+        except BaseException:
+            self._end()
+            raise
+
+    def _end(self) -> None:
+        if os.getpid() != self._owner:
+            return
+        kernels, self._kernels = self._kernels, []
+        for kernel in kernels:
+            kernel.ask_to_leave()
+        deadline = time.monotonic() + 0.5
+        while time.monotonic() < deadline and any(kernel.process.poll() is None for kernel in kernels):
+            time.sleep(0.01)
+        for kernel in kernels:
+            kernel.kill()
+
+    def _remember_cell(self, code: str) -> None:
+        if not code:
+            return
+        from ipykernel.compiler import get_tmp_hash_seed, murmur2_x86
+
+        name = f"{murmur2_x86(code, get_tmp_hash_seed())}.py"
+        self._cells[name] = (_current_cell_label(), code.splitlines())
+
+    def place(self, file: str, line: int, function: str, text: str = "") -> Place | None:
+        """The line `line` of `file` as a learner knows it, by cell or file name; None if it is this package's."""
+        import linecache
+
+        base = os.path.basename(file)
+        if base in self._cells:
+            label, lines = self._cells[base]
+            if lines[0].startswith(_RANK_SIDE):
+                return None
+            return Place(label, line, function, lines[line - 1].strip() if 0 < line <= len(lines) else text)
+        label = _notebook_cell_label(file) or base
+        return Place(label, line, function, text or linecache.getline(file, line).strip())
+
+
+def start_ranks(
+    world_size: int | None = None, *, device: str = "auto", timeout: float = 60.0, threads_per_rank: int = 1
+) -> RankGroup:
+    """Start `world_size` ranks and join them into one process group; a group started before is shut down.
+
+    Args:
+        world_size: number of ranks; by default one for each GPU where there are two or more, else 2.
+        device: `auto` (two or more GPUs: one rank a GPU over nccl; else CPU ranks over gloo), `cpu`, `cuda`, ...
+        timeout: seconds that one cell or call on the ranks may take.
+        threads_per_rank: intra-op threads of each rank; 1 by default, so that ranks on a CPU compare fairly.
+
+    Raises:
+        ValueError: an argument makes no sense here; the message says which and what would.
+        RankError: a rank could not be started; the message holds what it said.
+    """
+    global _current
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < float("inf"):
+        raise ValueError(f"timeout must be a number of seconds above 0, not {timeout!r}.")
+    if isinstance(threads_per_rank, bool) or not isinstance(threads_per_rank, int) or threads_per_rank < 1:
+        raise ValueError(f"threads_per_rank must be a whole number from 1, not {threads_per_rank!r}.")
+    chosen = plan(world_size, device)
+    if _current is not None:
+        _current.shutdown()
+    _register_magics()
+    _current = RankGroup(chosen, float(timeout), threads_per_rank)
+    return _current
+
+
+def current_group() -> RankGroup:
+    """The group started last in this process.
+
+    Raises:
+        RankError: no group was started, or it was shut down.
+    """
+    if _current is None:
+        raise RankError("no ranks are running; start some first: `ranks = mgpu.start_ranks(2)`.")
+    return _current
+
+
+@atexit.register
+def _shut_down_at_exit() -> None:
+    if _current is not None:
+        _current.shutdown()
+
+
+def _current_cell_label() -> str:
+    if "IPython" not in sys.modules:
+        return "cell"
+    from IPython import get_ipython
+
+    shell = get_ipython()
+    return "cell" if shell is None else f"Cell In[{shell.execution_count}]"
+
+
+def _notebook_cell_label(file: str) -> str | None:
+    if "IPython" not in sys.modules:
+        return None
+    from IPython import get_ipython
+
+    names = getattr(getattr(get_ipython(), "compile", None), "_filename_map", {})
+    return f"Cell In[{names[file]}]" if file in names else None
+
+
+def _register_magics() -> None:
+    if "IPython" not in sys.modules:
+        return
+    from IPython import get_ipython
+
+    shell = get_ipython()
+    if shell is not None and "ranks" not in shell.magics_manager.magics["cell"]:
+        from .magics import register
+
+        register(shell)

@@ -1,0 +1,57 @@
+"""Where ranks on one machine meet: a store on loopback, and the environment that leads them to it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from datetime import timedelta
+from typing import Any
+
+_OUTER_JOB = ("MASTER_", "TORCHELASTIC_", "GROUP_", "ROLE_", "PET_", "RANK", "LOCAL_", "WORLD_SIZE")
+
+
+def loopback_interface() -> str | None:
+    """Name of the network interface of 127.0.0.1, as GLOO_SOCKET_IFNAME wants it; None where it is not needed."""
+    return {"linux": "lo", "darwin": "lo0"}.get(sys.platform)
+
+
+def loopback_store(timeout: float) -> Any:
+    """A `torch.distributed.TCPStore` that listens on 127.0.0.1 alone, on a port the system picks.
+
+    The store has no password, so it must not be reachable from outside; TCPStore by itself would listen on
+    every interface.
+
+    Args:
+        timeout: seconds a rank may wait for a key.
+    """
+    import torch.distributed as dist
+
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(128)
+    port = listener.getsockname()[1]
+    return dist.TCPStore(
+        "127.0.0.1",
+        port,
+        is_master=True,
+        wait_for_workers=False,
+        timeout=timedelta(seconds=timeout),
+        master_listen_fd=listener.detach(),
+    )
+
+
+def rank_environment(rank: int, world_size: int, port: int, threads: int) -> dict[str, str]:
+    """Environment variables for the process of one rank, free of what an outer job may have set."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith(_OUTER_JOB)}
+    env |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world_size)}
+    env |= {"LOCAL_WORLD_SIZE": str(world_size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    env |= {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+    if interface := loopback_interface():
+        # Without it gloo asks for the address of the host name, which need not have one.
+        env["GLOO_SOCKET_IFNAME"] = interface
+    # A rank's figures go to the notebook, whatever window the notebook's own use.
+    env["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
+    # Without it the kernel's debugger prints a warning about Python's frozen modules into the first cell.
+    env["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"
+    return env

@@ -1,0 +1,48 @@
+"""Fixtures shared by all tests: groups of ranks that live as long as the test run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from mgpu_utils.devices import plan
+from mgpu_utils.ranks import RankGroup
+
+# Output must not depend on how fast a machine is.
+os.environ["MGPU_LIVE"] = "0"
+
+
+def _ready(group: RankGroup) -> RankGroup:
+    """The group itself, restarted if a test before this one broke it."""
+    alive = group._kernels and all(kernel.process.poll() is None for kernel in group._kernels)
+    if not alive or group._lost:
+        group.restart()
+    group.timeout = 60.0
+    return group
+
+
+@pytest.fixture(scope="session")
+def _two_ranks() -> Iterator[RankGroup]:
+    # Not through start_ranks: it would replace a group that another test uses.
+    with RankGroup(plan(2, "cpu"), 60.0, 1) as group:
+        yield group
+
+
+@pytest.fixture(scope="session")
+def _three_ranks() -> Iterator[RankGroup]:
+    with RankGroup(plan(3, "cpu"), 60.0, 1) as group:
+        yield group
+
+
+@pytest.fixture
+def two_ranks(_two_ranks: RankGroup) -> RankGroup:
+    """Two CPU ranks over gloo, ready for use."""
+    return _ready(_two_ranks)
+
+
+@pytest.fixture
+def three_ranks(_three_ranks: RankGroup) -> RankGroup:
+    """Three CPU ranks over gloo, ready for use."""
+    return _ready(_three_ranks)
