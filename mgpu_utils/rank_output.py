@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import time
+from collections import deque
 from typing import Any
 
 # A learner's loop can print more than a notebook can hold: the first and last characters of each rank are kept.
@@ -19,7 +20,7 @@ class RankText:
 
     def __init__(self) -> None:
         self._head: list[tuple[str, str]] = []
-        self._tail: list[tuple[str, str]] = []
+        self._tail: deque[tuple[str, str]] = deque()
         self._open: dict[str, str] = {"stdout": "", "stderr": ""}
         self._head_size = self._tail_size = self._cut = 0
 
@@ -29,7 +30,11 @@ class RankText:
         for line in complete:
             self._add(line.rstrip("\r").rpartition("\r")[2], stream)
         # A progress bar writes no newline for minutes: keep only what it shows last.
-        self._open[stream] = rest[:-1].rpartition("\r")[2] + rest[-1:] if rest else ""
+        rest = rest[:-1].rpartition("\r")[2] + rest[-1:] if rest else ""
+        if len(rest) > HEAD + TAIL:
+            self._cut += len(rest) - TAIL
+            rest = rest[-TAIL:]
+        self._open[stream] = rest
 
     def _add(self, line: str, stream: str) -> None:
         if self._head_size < HEAD:
@@ -40,7 +45,7 @@ class RankText:
         self._tail.append((line[-TAIL:], stream))
         self._tail_size += min(len(line), TAIL) + 1
         while self._tail_size > TAIL and len(self._tail) > 1:
-            dropped = len(self._tail.pop(0)[0]) + 1
+            dropped = len(self._tail.popleft()[0]) + 1
             self._tail_size -= dropped
             self._cut += dropped
 

@@ -277,8 +277,9 @@ def _current_cell_label() -> str:
         return "cell"
     from IPython import get_ipython
 
-    shell = get_ipython()
-    return "cell" if shell is None else f"Cell In[{shell.execution_count}]"
+    # Not `execution_count`: whether it already counts the running cell depends on IPython's version.
+    inputs = getattr(get_ipython(), "user_ns", {}).get("In")
+    return f"Cell In[{len(inputs) - 1}]" if inputs else "cell"
 
 
 def _notebook_cell_label(file: str) -> str | None:

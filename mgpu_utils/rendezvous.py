@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import sys
+import tempfile
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -31,14 +34,36 @@ def loopback_store(timeout: float) -> Any:
     listener.bind(("127.0.0.1", 0))
     listener.listen(128)
     port = listener.getsockname()[1]
-    return dist.TCPStore(
-        "127.0.0.1",
-        port,
-        is_master=True,
-        wait_for_workers=False,
-        timeout=timedelta(seconds=timeout),
-        master_listen_fd=listener.detach(),
-    )
+    with _without_host_name_warnings():
+        return dist.TCPStore(
+            "127.0.0.1",
+            port,
+            is_master=True,
+            wait_for_workers=False,
+            timeout=timedelta(seconds=timeout),
+            master_listen_fd=listener.detach(),
+        )
+
+
+@contextlib.contextmanager
+def _without_host_name_warnings() -> Iterator[None]:
+    """Keep torch's warning that 127.0.0.1 has no name out of the learner's cell; all else that C++ writes stays."""
+    try:
+        saved = os.dup(2)
+    except OSError:
+        yield
+        return
+    with tempfile.TemporaryFile() as written:
+        os.dup2(written.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(saved, 2)
+            os.close(saved)
+            written.seek(0)
+            for line in written:
+                if b"hostname of the client socket cannot be retrieved" not in line:
+                    os.write(2, line)
 
 
 def rank_environment(rank: int, world_size: int, port: int, threads: int) -> dict[str, str]:
