@@ -27,10 +27,13 @@ _HOME_OF = {
     "evaluate": "training",
     "History": "training",
     "digits": "data",
+    "ShardedBatchSampler": "data",
     "split_sizes": "data",
     "synthetic_images": "data",
     "digits_cnn": "models",
     "small_resnet": "models",
+    "build": "models",
+    "MODELS": "models",
     "predict": "exercises",
     "reveal": "exercises",
     "check": "exercises",
@@ -42,10 +45,10 @@ __all__ = [*_HOME_OF, *_MODULES]
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from .data import digits, split_sizes, synthetic_images
+    from .data import ShardedBatchSampler, digits, split_sizes, synthetic_images
     from .devices import DeviceSurvey, plan, survey, usable_cores
     from .exercises import check, hint, predict, reveal
-    from .models import digits_cnn, small_resnet
+    from .models import MODELS, build, digits_cnn, small_resnet
     from .rank_errors import RankError, RankTimeout
     from .ranks import CellResult, RankGroup, start_ranks
     from .strategies import DataParallel, DistributedDataParallel, SingleDevice

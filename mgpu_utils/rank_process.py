@@ -157,15 +157,21 @@ def run_function() -> None:
     shell = get_ipython()
     payload = shell.kernel.get_parent("shell")["buffers"][0]
     function, args, kwargs = pickle.loads(payload)
-    names = getattr(function, "__globals__", {})
-    module = sys.modules.get(getattr(function, "__module__", None) or "")
-    if names is not getattr(module, "__dict__", None):
-        # A notebook's function arrives with only the globals it uses; give it the rank's names as well.
-        for name, value in shell.user_ns.items():
-            if not name.startswith("_"):
-                names.setdefault(name, value)
+    for value in (function, *args, *kwargs.values()):
+        _give_rank_names(value, shell.user_ns)
     result = function(*args, **kwargs)
     _publish("mgpu_result", {}, [dump_result(result, getattr(function, "__name__", "the function"))])
+
+
+def _give_rank_names(function: Any, user_ns: dict[str, Any]) -> None:
+    """Let a function that came from the notebook see this rank's names; it arrives with only the globals it uses."""
+    names = getattr(function, "__globals__", None)
+    module = sys.modules.get(getattr(function, "__module__", None) or "")
+    if names is None or names is getattr(module, "__dict__", None):
+        return
+    for name, value in user_ns.items():
+        if not name.startswith("_"):
+            names.setdefault(name, value)
 
 
 def _publish(kind: str, content: dict[str, Any], buffers: list[bytes]) -> None:

@@ -46,6 +46,16 @@ def test_run_returns_one_result_a_rank_in_rank_order(three_ranks: RankGroup) -> 
     assert three_ranks.run(describe, 5, factor=10) == [(5, 3, "cpu"), (15, 3, "cpu"), (25, 3, "cpu")]
 
 
+def test_functions_given_as_arguments_see_the_names_of_the_rank_as_well(two_ranks: RankGroup) -> None:
+    def number():
+        return rank + 1  # noqa: F821
+
+    def call(function, times):
+        return function() * times
+
+    assert two_ranks.run(call, number, times=10) == [10, 20]
+
+
 def test_collectives_really_connect_the_ranks(two_ranks: RankGroup, three_ranks: RankGroup) -> None:
     def total():
         import torch
