@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
+import textwrap
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,7 +61,7 @@ class RankFailure:
 class _ShownAsText(Exception):
     def _render_traceback_(self) -> list[str]:
         # IPython asks an exception for this before it formats a traceback.
-        return [f"{type(self).__name__}: {self}"]
+        return [wrapped(f"{type(self).__name__}: {self}")]
 
 
 class RankError(_ShownAsText, RuntimeError):
@@ -93,7 +94,18 @@ class RankInterrupt(KeyboardInterrupt):
     """The cell was stopped; says which ranks could not be stopped without ending them."""
 
     def _render_traceback_(self) -> list[str]:
-        return [f"KeyboardInterrupt: {self}"]
+        return [wrapped(f"KeyboardInterrupt: {self}")]
+
+
+def wrapped(text: str, width: int = 96) -> str:
+    """The text with long lines broken between words, as a notebook would break them anywhere."""
+    lines = []
+    for line in text.splitlines():
+        indent = " " * (len(line) - len(line.lstrip()))
+        lines += textwrap.wrap(
+            line, width, subsequent_indent=indent + "  ", replace_whitespace=False, break_long_words=False
+        ) or [""]
+    return "\n".join(lines)
 
 
 def number_ranks(ranks: list[int]) -> str:

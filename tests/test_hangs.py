@@ -8,7 +8,7 @@ import tempfile
 import pytest
 
 from mgpu_utils.hangs import RankState, StackFrame, describe_exit, explain, locate, main_stack, split_report
-from mgpu_utils.rank_errors import Place, number_ranks
+from mgpu_utils.rank_errors import Place, RankTimeout, number_ranks
 
 PLACE = Place("Cell In[3]", 2, "<module>", "dist.all_reduce(x)")
 
@@ -91,3 +91,12 @@ def test_an_exit_is_described_by_its_signal_or_code() -> None:
 
 def test_ranks_are_listed_in_words() -> None:
     assert [number_ranks(r) for r in ([1], [0, 2], [0, 1, 3])] == ["rank 1", "ranks 0 and 2", "ranks 0, 1 and 3"]
+
+
+def test_a_notebook_gets_long_sentences_in_lines_it_can_show() -> None:
+    text = "short first line\n  rank 0 waits   Cell In[1], line 3: x" + "\nWhy: " + "many words " * 40
+    (shown,) = RankTimeout(text)._render_traceback_()
+    lines = shown.splitlines()
+    assert lines[:2] == ["RankTimeout: short first line", "  rank 0 waits   Cell In[1], line 3: x"]
+    assert max(map(len, lines)) <= 96
+    assert shown.split() == f"RankTimeout: {text}".split()
