@@ -1,0 +1,97 @@
+# lab, bench, test, notebooks, check, clean. Each sets up .venv first when it is missing or out of date.
+# Written for GNU Make 3.81 (what macOS ships) and later.
+
+SHELL := /bin/sh
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+CONFIG ?= compare
+OUT ?= results/$(notdir $(basename $(CONFIG)))-$(shell date +%Y%m%d-%H%M%S)
+ARGS ?=
+
+# The range of pyproject.toml's requires-python.
+PYTHON_FITS := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))
+CANDIDATES := $(if $(PYTHON),$(PYTHON),python3 python3.13 python3.12 python3.11 python)
+
+# A repository that was moved or copied holds an environment which still points at the old place.
+ifneq ($(wildcard $(STAMP)),)
+ifneq ($(shell cat $(STAMP)),$(CURDIR))
+$(STAMP): moved
+endif
+endif
+
+.PHONY: help lab bench test notebooks check clean moved
+
+help:
+	@echo "make lab                      open the course in JupyterLab"
+	@echo "make bench                    measure this machine (CONFIG=NAME picks benchmarks/configs/NAME.yaml, OUT=DIR)"
+	@echo "make test                     run every check and test"
+	@echo "make notebooks                generate the notebooks from sources/"
+	@echo "make check                    ask whether the notebooks are what sources/ generates"
+	@echo "make clean                    remove .venv and caches; results and answers stay"
+	@echo "ARGS='...' is passed on, PYTHON=python3.12 picks the Python of a new .venv"
+
+lab: $(STAMP)
+	@exec $(BIN)/mgpu lab $(ARGS)
+
+bench: $(STAMP)
+	@exec $(BIN)/mgpu bench --config "$(if $(filter %.yaml,$(CONFIG)),$(CONFIG),benchmarks/configs/$(CONFIG).yaml)" --out "$(OUT)" $(ARGS)
+
+test: $(STAMP)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/mgpu notebooks check
+	@$(BIN)/pytest $(ARGS)
+
+notebooks: $(STAMP)
+	@exec $(BIN)/mgpu notebooks build --execute $(ARGS)
+
+check: $(STAMP)
+	@exec $(BIN)/mgpu notebooks check $(ARGS)
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# .venv/.installing marks an installation that has begun; where it is still there, nothing in .venv is to be trusted.
+$(STAMP): pyproject.toml constraints.txt
+	@set -eu; \
+	if [ -e $(VENV)/.installing ] || { [ -e $(VENV) ] && ! $(BIN)/python -c '$(PYTHON_FITS)' 2>/dev/null; }; then \
+		echo "Removing $(VENV): its installation did not finish, or its Python does not fit."; \
+		rm -rf $(VENV); \
+	fi; \
+	if [ ! -e $(VENV) ]; then \
+		python=; found=; \
+		for candidate in $(CANDIDATES); do \
+			if version=`"$$candidate" -c 'import platform; print(platform.python_version())' 2>/dev/null`; then \
+				found="$$found $$candidate is $$version."; \
+				if "$$candidate" -c '$(PYTHON_FITS)'; then python="$$candidate"; break; fi; \
+			else \
+				found="$$found $$candidate does not run."; \
+			fi; \
+		done; \
+		if [ -z "$$python" ]; then \
+			echo "The course needs Python 3.11, 3.12 or 3.13, and found none:$$found" \
+				"Choose another like this: make lab PYTHON=python3.12" >&2; \
+			exit 1; \
+		fi; \
+		mkdir $(VENV); touch $(VENV)/.installing; \
+		echo "Making $(VENV) with $$python $$version."; \
+		if ! "$$python" -m venv $(VENV) >$(VENV)/.installing 2>&1; then \
+			cat $(VENV)/.installing >&2; \
+			echo "$$python could not make a virtual environment; on Debian and Ubuntu the package python3-venv is missing." >&2; \
+			exit 1; \
+		fi; \
+	fi; \
+	echo "Installing the course into $(VENV): one to ten minutes, once. What pip does is in $(VENV)/install.log"; \
+	touch $(VENV)/.installing; \
+	rm -f $(STAMP); \
+	if ! $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off \
+			-c constraints.txt -e '.[test]' >$(VENV)/install.log 2>&1; then \
+		grep -i '^ *error' $(VENV)/install.log >&2 || tail -n 20 $(VENV)/install.log >&2; \
+		echo "The installation failed: the reason stands above, the details in $(VENV)/install.log. Run the same command again to retry." >&2; \
+		exit 1; \
+	fi; \
+	rm -f $(VENV)/.installing; \
+	printf '%s\n' "$(CURDIR)" > $(STAMP)

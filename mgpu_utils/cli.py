@@ -1,0 +1,106 @@
+"""The `mgpu` command: `lab`, `bench` and `notebooks`."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one subcommand and return its exit status; bad input gets one sentence on stderr."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    parser = build_parser(arguments)
+    options, rest = parser.parse_known_args(arguments)
+    if rest and options.command != "lab":
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    options.rest = rest
+    try:
+        return int(options.handler(options) or 0)
+    except KeyboardInterrupt:
+        return 130
+    except ValueError as error:
+        print(f"mgpu {options.command}: {error}", file=sys.stderr)
+        return 2
+
+
+def build_parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
+    """The parser of all subcommands; the benchmark's options are imported only when asked for."""
+    parser = argparse.ArgumentParser(prog="mgpu", description="Learn and measure multi-GPU training with PyTorch.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _add_lab(commands)
+    _add_notebooks(commands)
+    if arguments[:1] == ["bench"]:
+        importlib.import_module("mgpu_utils.benchmark.command").add_parser(commands)
+    else:
+        commands.add_parser("bench", help="measure single device, DataParallel and DDP on this machine", add_help=False)
+    return parser
+
+
+def _add_lab(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    lab = commands.add_parser(
+        "lab",
+        help="open the course in JupyterLab",
+        description="Open the course in JupyterLab. Options that are not listed here go to JupyterLab.",
+    )
+    lab.add_argument("notebook", nargs="?", default="notebooks/00_start_here.ipynb", help="what to open (%(default)s)")
+    lab.add_argument("--no-browser", action="store_true", help="print the address and open no browser")
+    lab.add_argument("--port", type=int, default=None, help="where to listen (8888, or the next that is free)")
+    lab.set_defaults(handler=_lab)
+
+
+def _lab(options: argparse.Namespace) -> int:
+    from mgpu_utils.lab import open_lab
+
+    return open_lab(options.notebook, no_browser=options.no_browser, port=options.port, extra=options.rest)
+
+
+def _add_notebooks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    notebooks = commands.add_parser("notebooks", help="generate or check the notebooks (for authors)")
+    actions = notebooks.add_subparsers(dest="action", required=True, metavar="ACTION")
+    build = actions.add_parser("build", help="generate the notebooks from sources/")
+    build.add_argument("--execute", action="store_true", help="run them and store the outputs of the checked cells")
+    build.add_argument("--solutions", type=Path, metavar="DIR", help="write the solution version to DIR instead")
+    build.add_argument(
+        "--timeout", type=float, default=300.0, metavar="S", help="seconds for one notebook (%(default)g)"
+    )
+    check = actions.add_parser("check", help="fail when the notebooks are not what sources/ generates")
+    for action in (build, check):
+        action.add_argument("names", nargs="*", metavar="NAME", help="only these, as in 05 or 05_wrap_in_data_parallel")
+        action.add_argument("--root", type=Path, default=None, help="the course's folder (default: the one you are in)")
+    build.set_defaults(handler=_build)
+    check.set_defaults(handler=_check)
+
+
+def _build(options: argparse.Namespace) -> int:
+    from mgpu_utils.authoring import build, build_solutions, find_root
+
+    root = options.root or find_root()
+    if options.solutions is not None:
+        written = build_solutions(root, options.solutions, options.names)
+    else:
+        written = build(root, options.names, execute=options.execute, timeout=options.timeout)
+    for path in written:
+        print(path)
+    if not written:
+        print("every notebook is up to date")
+    return 0
+
+
+def _check(options: argparse.Namespace) -> int:
+    from mgpu_utils.authoring import find_root, find_sources
+    from mgpu_utils.notebook_checks import find_problems
+
+    root = options.root or find_root()
+    problems = find_problems(root, options.names)
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    if not problems:
+        print(f"{len(find_sources(root, options.names))} notebooks are what their sources generate")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
