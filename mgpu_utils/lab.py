@@ -12,6 +12,8 @@ from urllib.parse import quote
 
 from mgpu_utils.authoring import find_root
 
+SETTINGS = Path(__file__).with_name("jupyter_settings")
+
 
 def lab_command(
     root: Path, notebook: str, *, no_browser: bool, port: int | None, extra: Sequence[str] = ()
@@ -65,6 +67,9 @@ def open_lab(notebook: str, *, no_browser: bool, port: int | None, extra: Sequen
     command = lab_command(root, notebook, no_browser=no_browser, port=port, extra=extra)
     # Kernels are looked up in this environment first, whatever is installed for the user.
     os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"
+    # Without a feed JupyterLab still asks whether to read it, in a window over the first lesson: turned off there.
+    others = os.environ.get("JUPYTER_CONFIG_PATH")
+    os.environ["JUPYTER_CONFIG_PATH"] = os.pathsep.join([str(SETTINGS), *([others] if others else [])])
     print(f"Opening {notebook} in JupyterLab; Ctrl-C here ends it.", flush=True)
     if sys.platform == "win32":
         return subprocess.call(command)

@@ -110,6 +110,8 @@ def test_lab_serves_the_course_on_this_python_and_ends_at_a_signal(tmp_path: Pat
                 return json.load(answer)
 
         assert START in [entry["path"] for entry in ask("contents/notebooks")["content"]]
+        with urllib.request.urlopen(f"{base}/lab?token={token}", timeout=20) as page:
+            assert "apputils-extension:announcements" in page.read().decode(), "JupyterLab would ask about its news"
         ask("kernels", json.dumps({"name": "python3"}).encode())
         kernels = soon(lambda: psutil.Process(server.pid).children(recursive=True), server, log)
         assert [kernel.cmdline()[0] for kernel in kernels] == [sys.executable]
