@@ -1,0 +1,224 @@
+"""Start a script or module under ``torch.distributed.run`` on this machine, and tell what became of it.
+
+The engine is PyTorch's own launcher (https://docs.pytorch.org/docs/stable/elastic/run.html). This module
+adds what a notebook and a benchmark need around it: loopback only, a free port, no process left behind, the
+failing rank's own exception as the reason, and a rank judged by the result it delivered.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+from mgpu_utils import torchrun_logs
+from mgpu_utils.rendezvous import loopback_interface
+from mgpu_utils.torchrun_agent import Agent
+
+_RESULT_DIR = "MGPU_RESULT_DIR"
+
+
+@dataclass(frozen=True)
+class TorchrunResult:
+    """What one launch did: ``ok``, the seconds it took, each rank's delivered value and output, and why it failed."""
+
+    returncode: int
+    seconds: float
+    stdout: str
+    stderr: str
+    delivered: list[Any] = field(default_factory=list)
+    reason: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether every rank did its work (see `run`)."""
+        return self.reason is None
+
+
+def run(
+    target: str | Path,
+    args: Sequence[str] = (),
+    *,
+    nproc_per_node: int,
+    env: Mapping[str, str] | None = None,
+    timeout: float | None = None,
+    threads_per_rank: int = 1,
+    log_dir: str | Path | None = None,
+) -> TorchrunResult:
+    """Run a script (a path ending in ``.py``) or a module (a dotted name) on ``nproc_per_node`` ranks and wait.
+
+    The ranks meet over loopback on a port the system picks, so nothing is looked up by host name and two
+    launches never collide. ``env`` is added to the ranks' environment; ``log_dir`` keeps each rank's output
+    files.
+
+    A rank that calls `deliver` is judged by what it delivered, never by how its interpreter ended
+    afterwards; a launch in which no rank delivers is judged by the launcher's exit code. A launch which
+    takes longer than ``timeout`` seconds, or is interrupted, is ended with all its processes.
+
+    Raises: ValueError for fewer than one rank or thread; FileNotFoundError for a script that is not there.
+    """
+    with Launcher() as launcher:
+        return launcher.run(
+            target,
+            args,
+            nproc_per_node=nproc_per_node,
+            env=env,
+            timeout=timeout,
+            threads_per_rank=threads_per_rank,
+            log_dir=log_dir,
+        )
+
+
+class Launcher:
+    """Does several launches one after another, with fresh ranks each time, and imports PyTorch's launcher once.
+
+    Use it in a ``with`` block; leaving the block ends whatever is left.
+    """
+
+    def __init__(self) -> None:
+        self._agent: Agent | None = None
+
+    def run(
+        self,
+        target: str | Path,
+        args: Sequence[str] = (),
+        *,
+        nproc_per_node: int,
+        env: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        threads_per_rank: int = 1,
+        log_dir: str | Path | None = None,
+    ) -> TorchrunResult:
+        """Do one launch; the arguments, the result and the errors are those of the function `run`."""
+        if nproc_per_node < 1 or threads_per_rank < 1:
+            raise ValueError(
+                f"nproc_per_node and threads_per_rank must be 1 or more, not {nproc_per_node} and {threads_per_rank}."
+            )
+        entry = _entry(target)
+        if self._agent is None or not self._agent.alive:
+            self._agent = Agent()
+        with tempfile.TemporaryDirectory(prefix="mgpu-torchrun-", ignore_cleanup_errors=True) as scratch:
+            results, agent_log = Path(scratch) / "results", Path(scratch) / "agent.log"
+            logs = Path(log_dir) if log_dir is not None else Path(scratch) / "logs"
+            for folder in (results, logs):
+                folder.mkdir(parents=True, exist_ok=True)
+            arguments = [
+                *(f"--nproc-per-node={nproc_per_node}", f"--rdzv-id={uuid.uuid4().hex}"),
+                *("--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1"),
+                *(f"--log-dir={logs}", "--redirects=3", *entry, *args),
+            ]
+            environment = _environment(env, threads_per_rank, results)
+            started = time.perf_counter()
+            ended = self._agent.launch(arguments, environment, agent_log, timeout)
+            seconds = time.perf_counter() - started
+            delivered = [_delivered(results, rank) for rank in range(nproc_per_node)]
+            ranks = torchrun_logs.read(logs, nproc_per_node)
+            said = torchrun_logs.text(agent_log)
+        reason = None
+        if not ended.finished:
+            reason = f"it did not finish within {timeout:g} s, so all its processes were ended"
+        elif not all(delivered) and (ended.returncode != 0 or any(delivered)):
+            reason = torchrun_logs.failure(ranks, said, ended.returncode)
+        return TorchrunResult(
+            returncode=ended.returncode,
+            seconds=seconds,
+            stdout=torchrun_logs.merged(ranks, "stdout"),
+            stderr=torchrun_logs.merged(ranks, "stderr") or said,
+            delivered=[None if value is None else value[0] for value in delivered],
+            reason=reason,
+        )
+
+    def close(self) -> None:
+        """End the launcher's process."""
+        if self._agent is not None:
+            self._agent.close()
+            self._agent = None
+
+    def __enter__(self) -> Launcher:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+
+def deliver(value: Any) -> None:
+    """Hand this rank's JSON-able result to the `run` that started it; from then on this rank counts as successful.
+
+    Outside such a launch it does nothing, so that a script can be run by hand too.
+    """
+    folder = os.environ.get(_RESULT_DIR)
+    if folder is None:
+        return
+    path = Path(folder) / f"rank-{os.environ.get('RANK', '0')}.json"
+    temporary = path.with_suffix(".tmp")
+    with temporary.open("w", encoding="utf-8") as file:
+        json.dump(value, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+def leave() -> NoReturn:
+    """End this rank cleanly: barrier, destroy the process group, flush, and exit without interpreter tear-down.
+
+    A correct gloo run otherwise aborts now and then while the interpreter shuts down. Collective: one
+    barrier.
+    """
+    import torch.distributed as dist
+
+    if dist.is_available() and dist.is_initialized():
+        dist.barrier()
+        dist.destroy_process_group()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def _entry(target: str | Path) -> list[str]:
+    text = str(target)
+    if text.endswith(".py") or os.sep in text:
+        if not Path(text).is_file():
+            raise FileNotFoundError(f"There is no script {text}; give a .py file or the dotted name of a module.")
+        return [text]
+    return ["--module", text]
+
+
+def _environment(extra: Mapping[str, str] | None, threads: int, results: Path) -> dict[str, str]:
+    # A launch from inside a rank must not inherit that rank's place in its own group.
+    stale = {
+        "RANK",
+        "LOCAL_RANK",
+        "WORLD_SIZE",
+        "LOCAL_WORLD_SIZE",
+        "GROUP_RANK",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+    }
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in stale and not name.startswith(("TORCHELASTIC_", "MGPU_RESULT"))
+    }
+    interface = loopback_interface()
+    if interface is not None:
+        environment["GLOO_SOCKET_IFNAME"] = interface
+    environment.update(
+        OMP_NUM_THREADS=str(threads),
+        PYTHONUNBUFFERED="1",
+        **{_RESULT_DIR: str(results)},
+    )
+    return environment | dict(extra or {})
+
+
+def _delivered(results: Path, rank: int) -> tuple[Any] | None:
+    try:
+        return (json.loads((results / f"rank-{rank}.json").read_text(encoding="utf-8")),)
+    except FileNotFoundError:
+        return None

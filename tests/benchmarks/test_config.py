@@ -1,0 +1,93 @@
+"""A configuration that cannot be used is refused in one sentence: file, key, what is wrong, what is allowed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from made_up_records import plain_config
+
+from mgpu_utils.benchmark.config import ConfigError, dump, load, validate
+
+CONFIGS = Path(__file__).resolve().parents[2] / "benchmarks" / "configs"
+MODEL = plain_config()["models"][0]
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.name)
+def test_every_configuration_of_the_course_is_valid(path: Path) -> None:
+    assert load(path).models
+
+
+def test_the_default_comparison_covers_what_it_promises() -> None:
+    config = load(CONFIGS / "compare.yaml")
+    assert {model.name for model in config.models} == {"digits_cnn", "small_resnet"}
+    assert config.scaling == ["weak", "strong"]
+    assert config.strategies == ["single", "data_parallel", "ddp", "independent"]
+    assert config.rounds >= 5
+    assert config.threads_per_process == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"round": 5}, ["unknown key round", "did you mean rounds?"]),
+        ({"steps": 5}, ["unknown key steps", "belongs to an entry of models"]),
+        ({"models": [MODEL | {"stesp": 5}]}, ["unknown key stesp in models[0]", "did you mean steps?"]),
+        ({"models": [MODEL | {"rounds": 5}]}, ["unknown key rounds in models[0]", "belongs at the top level"]),
+        ({"rounds": "five"}, ["rounds is 'five'", "must be a whole number"]),
+        ({"rounds": 5.0}, ["rounds is 5.0", "must be a whole number"]),
+        ({"rounds": True}, ["rounds is True", "must be a whole number"]),
+        ({"rounds": 0}, ["rounds is 0", "at least 1"]),
+        ({"strategies": ["dpp"]}, ["strategies[0] is 'dpp'", "did you mean ddp?", "data_parallel"]),
+        ({"strategies": "ddp"}, ["strategies is 'ddp'", "must be a list"]),
+        ({"strategies": []}, ["strategies is []", "at least one entry"]),
+        ({"scaling": ["weak", "weak"]}, ["scaling must not hold weak twice"]),
+        ({"world_sizes": [0]}, ["world_sizes must be 1 or more, not 0"]),
+        ({"world_sizes": ["two"]}, ["world_sizes[0] is 'two'", "must be a whole number"]),
+        ({"world_sizes": "all"}, ["world_sizes is 'all'", "a list of whole numbers or auto"]),
+        ({"world_sizes": 2}, ["world_sizes is 2", "a list of whole numbers or auto"]),
+        ({"models": [MODEL | {"steps": "10"}]}, ["models[0].steps is '10'", "must be a whole number"]),
+        ({"models": ["digits_cnn"]}, ["models[0] is 'digits_cnn'", "a set of keys and values (name"]),
+        ({"models": [{"name": "digits_cnn"}]}, ["models[0].per_device_batch is missing"]),
+        ({"models": [MODEL, MODEL]}, ["models must not hold digits_cnn twice"]),
+        ({"device": "mps"}, ["device is 'mps'", "auto, cpu or cuda"]),
+        ({"timeout_seconds": 0}, ["timeout_seconds is 0", "more than 0"]),
+    ],
+)
+def test_a_wrong_value_is_named_with_what_is_allowed(changes: dict[str, object], words: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        validate(plain_config(**changes), source="mine.yaml")
+    sentence = str(caught.value)
+    assert sentence.startswith("mine.yaml: ")
+    assert "\n" not in sentence
+    for word in words:
+        assert word in sentence
+
+
+def test_a_missing_file_is_named_with_its_neighbours(tmp_path: Path) -> None:
+    (tmp_path / "tiny.yaml").touch()
+    with pytest.raises(ConfigError, match=r"tinny\.yaml: cannot be read .* there are: tiny\.yaml"):
+        load(tmp_path / "tinny.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("models: [", "is not valid YAML in line 1"),
+        ("rounds: 5\nrounds: 6\n", "key rounds stands there twice"),
+        ("- a\n- b\n", "must hold keys and values"),
+        ("", "must hold keys and values"),
+    ],
+)
+def test_a_damaged_file_is_explained(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError, match=words):
+        load(path)
+
+
+def test_the_effective_configuration_reads_back_the_same(tmp_path: Path) -> None:
+    config = validate(plain_config(), source="test")
+    path = tmp_path / "effective.yaml"
+    path.write_text(dump(config), encoding="utf-8")
+    assert load(path) == config
