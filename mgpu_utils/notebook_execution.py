@@ -12,6 +12,7 @@ from typing import Any
 
 from mgpu_utils.authoring import dumps, read_notebook
 from mgpu_utils.lesson_source import AuthoringError
+from mgpu_utils.process_tree import kill_tree
 
 _FAILED_CELL = "mgpu-failed-cell: "
 
@@ -39,27 +40,10 @@ def run_bounded(command: list[str], *, cwd: Path, env: Mapping[str, str], timeou
             status = None
         finally:
             if process.poll() is None:
-                end_process_tree(process.pid)
+                kill_tree(process.pid)
                 process.wait()
         log.seek(0)
         return status, log.read().decode("utf-8", "replace")
-
-
-def end_process_tree(pid: int) -> None:
-    """Kill a process and every process below it, kernels in sessions of their own included."""
-    import psutil
-
-    try:
-        parent = psutil.Process(pid)
-        family = [*parent.children(recursive=True), parent]
-    except psutil.NoSuchProcess:
-        return
-    for member in family:
-        try:
-            member.kill()
-        except psutil.NoSuchProcess:
-            continue
-    psutil.wait_procs(family, timeout=5)
 
 
 def execute_notebook(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import queue
-import signal
 import subprocess
 import sys
 import threading
@@ -22,7 +21,7 @@ from typing import NamedTuple
 
 import psutil
 
-_SECONDS_TO_DIE = 5.0
+from mgpu_utils.process_tree import kill_tree
 
 
 class Launch(NamedTuple):
@@ -103,26 +102,6 @@ def end_with(owner_pid: int, poll_seconds: float = 0.5) -> None:
         kill_tree(os.getpid())
 
     threading.Thread(target=watch, name="mgpu-owner-watch", daemon=True).start()
-
-
-def kill_tree(pid: int) -> None:
-    """End process ``pid`` and all its descendants at once, and wait until they are gone."""
-    try:
-        root = psutil.Process(pid)
-        # Stopped first: a launcher that sees a child die would report it or start another one meanwhile.
-        if pid != os.getpid() and hasattr(signal, "SIGSTOP"):
-            root.suspend()
-        family = [*root.children(recursive=True), root]
-    except psutil.NoSuchProcess:
-        return
-    for process in family:
-        if process.pid == os.getpid():
-            continue
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
-    if pid == os.getpid():
-        os._exit(1)
-    psutil.wait_procs(family, timeout=_SECONDS_TO_DIE)
 
 
 def _do(job: dict[str, object]) -> int:

@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from mgpu_utils.devices import plan
 from mgpu_utils.ranks import RankGroup
 
+_measured = pytest.StashKey[list[str]]()
+
 # Output must not depend on how fast a machine is.
 os.environ["MGPU_LIVE"] = "0"
+
+
+@pytest.fixture
+def note(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Takes one line about something measured, never asserted; all are printed when the tests have ended."""
+    return request.config.stash.setdefault(_measured, []).append
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    lines = config.stash.get(_measured, [])
+    if lines:
+        terminalreporter.section("measured, not asserted")
+        for line in lines:
+            terminalreporter.write_line(line)
 
 
 def _ready(group: RankGroup) -> RankGroup:

@@ -19,7 +19,7 @@ import pytest
 
 from mgpu_utils import lab
 from mgpu_utils.cli import main
-from mgpu_utils.notebook_execution import end_process_tree
+from mgpu_utils.process_tree import kill_tree
 
 ROOT = Path(__file__).resolve().parent.parent
 START = "notebooks/00_start_here.ipynb"
@@ -119,5 +119,5 @@ def test_lab_serves_the_course_on_this_python_and_ends_at_a_signal(tmp_path: Pat
         server.wait(timeout=30)
         assert psutil.wait_procs(kernels, timeout=10)[1] == []
     finally:
-        end_process_tree(server.pid)
+        kill_tree(server.pid)
         server.wait()

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -212,7 +212,9 @@ def kernel() -> Iterator[tuple[KernelManager, list[int]]]:
 
 
 @pytest.mark.parametrize("end", ["restart", "shutdown", "kill"])
-def test_no_rank_outlives_the_kernel_even_when_stuck(kernel: tuple[KernelManager, list[int]], end: str) -> None:
+def test_no_rank_outlives_the_kernel_even_when_stuck(
+    kernel: tuple[KernelManager, list[int]], end: str, note: Callable[[str], None]
+) -> None:
     manager, numbers = kernel
     start = time.monotonic()
     if end == "restart":
@@ -224,4 +226,4 @@ def test_no_rank_outlives_the_kernel_even_when_stuck(kernel: tuple[KernelManager
     while any(map(psutil.pid_exists, numbers)):
         assert time.monotonic() - start < 30, "a rank is still there"
         time.sleep(0.05)
-    print(f"{end}: both ranks gone {time.monotonic() - start:.2f} s after the request")
+    note(f"kernel {end}: both ranks gone {time.monotonic() - start:.2f} s after the request")

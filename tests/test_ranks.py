@@ -9,6 +9,7 @@ import sys
 import textwrap
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -249,7 +250,9 @@ def test_a_mistake_on_all_ranks_is_told_once_and_leaves_the_group_usable(two_ran
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX")
-def test_a_rank_that_dies_is_reported_by_number_and_signal_long_before_the_timeout(two_ranks: RankGroup) -> None:
+def test_a_rank_that_dies_is_reported_by_number_and_signal_long_before_the_timeout(
+    two_ranks: RankGroup, note: Callable[[str], None]
+) -> None:
     def step():
         import os
         import signal
@@ -267,7 +270,7 @@ def test_a_rank_that_dies_is_reported_by_number_and_signal_long_before_the_timeo
     assert caught.value.rank == 1
     assert str(caught.value).startswith("rank 1 was ended by signal 9 (SIGKILL)")
     assert "ranks.restart()" in str(caught.value)
-    print(f"dead rank reported after {time.monotonic() - start:.2f} s")
+    note(f"dead rank reported after {time.monotonic() - start:.2f} s")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX")
@@ -400,7 +403,7 @@ elif MODE == "idle":
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the process tree is ended with POSIX signals")
 @pytest.mark.parametrize("mode", ["idle", "stuck", "exit", "gil"])
-def test_no_process_outlives_the_notebooks_kernel(mode: str) -> None:
+def test_no_process_outlives_the_notebooks_kernel(mode: str, note: Callable[[str], None]) -> None:
     if mode == "gil" and sys.platform != "linux":
         pytest.skip("only Linux can end a process that holds the GIL when its parent dies")
     owner = subprocess.Popen([sys.executable, "-c", OWNER, mode], stdout=subprocess.PIPE, text=True, cwd=ROOT)
@@ -412,7 +415,7 @@ def test_no_process_outlives_the_notebooks_kernel(mode: str) -> None:
             time.sleep(1.0)
             owner.kill()
         owner.wait()
-    print(f"{mode}: all {len(numbers)} processes gone {gone(numbers):.2f} s after their owner")
+    note(f"owner killed while {mode}: all {len(numbers)} processes gone {gone(numbers):.2f} s after their owner")
 
 
 def test_shutting_down_a_stuck_group_leaves_no_process() -> None:

@@ -14,7 +14,8 @@ from typing import Any
 
 from mgpu_utils.benchmark.config import ConfigError
 from mgpu_utils.benchmark.progress import SWITCH
-from mgpu_utils.torchrun_agent import end_with, kill_tree
+from mgpu_utils.process_tree import kill_tree
+from mgpu_utils.torchrun_agent import end_with
 
 TAG = "parameters"
 _LOOK_EVERY_SECONDS = 0.25
