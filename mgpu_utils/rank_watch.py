@@ -5,6 +5,7 @@ Nothing here waits without a limit. A rank that cannot be stopped otherwise is e
 
 from __future__ import annotations
 
+import sys
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -295,6 +296,8 @@ class _Watch:
     def _timeout_text(self, states: list[RankState]) -> str:
         lines = [f"the ranks did not finish within {self.timeout:g} s."]
         lines += [f"  {state}" for state in states]
+        if sys.platform == "win32":
+            lines.append("Windows has no way to ask a rank for its line; on Linux and macOS it would stand here.")
         lines.append(f"Why: {explain(states)}")
         if not any(state.waits_in for state in states):
             lines.append("If the work simply takes longer, allow more time: `ranks.timeout = 600`.")
