@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 CHECKED = "nbval-check-output"
-TAGS = frozenset({CHECKED, "exercise", "parameters", "raises-exception", "solution"})
+VERDICT = "verdict"
+TAGS = frozenset({CHECKED, VERDICT, "exercise", "parameters", "raises-exception", "solution"})
 PLACEHOLDER = ("# YOUR CODE HERE", "...")
 
 _MARKER = re.compile(r"#\s*%%")

@@ -519,19 +519,18 @@ print("same weights after 30 steps:", all(close), "in", len(close), "tensors")
 # %% [markdown]
 # ## Verdict on the claim
 
-# %%
+# %% tags=["verdict"]
 copied = sum(p.nbytes for p in model.parameters())
-print(f"{wrapper_name} on {devices[0].type}: {speedup:.2f} x the speed of one device,")
-print(f"{copied:,} bytes of model copied at each step")
+print(f"{wrapper_name} on {devices[0].type}: {speedup:.2f} x the speed of one device, "
+      f"{copied:,} bytes of model copied at each step")
 
 # %% [markdown]
-# *One line*: true. The gradient is that of one device, the weights are too, and the training loop need
-# not change.
+# **Half true.** It is one line, and the gradient and the weights are those of one device; but the rest is not
+# automatic.
 #
-# *The rest is automatic*: no. The two lines above say what it brings and costs on this machine. The outputs
-# meet on one device, Python runs on one core, and five things behave differently from the plain model:
-# small batches, BatchNorm, scalar losses, plain lists, and attributes. The last of these you break
-# yourself, further down.
+# The line above says what it brings and costs on this machine. The outputs meet on one device, Python runs on
+# one core, and five things behave differently from the plain model: small batches, BatchNorm, scalar losses,
+# plain lists, and attributes. The last of these you break yourself, further down.
 
 # %% [markdown]
 # ## Exercises
