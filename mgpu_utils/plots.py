@@ -36,9 +36,7 @@ from mgpu_utils.gradient_figures import (
     traffic_by_phase,
 )
 from mgpu_utils.lesson_figures import scattered_samples, step_cost, ten_steps, values_on_ranks
-from mgpu_utils.proof_figures import accuracy_and_throughput, broken_and_cured, step_hashes, weight_difference
 from mgpu_utils.throughput_figure import throughput
-from mgpu_utils.training_figures import steps_of_ranks, training_runs
 
 __all__ = [
     "BLACK",
@@ -53,9 +51,7 @@ __all__ = [
     "STYLE",
     "VERMILION",
     "YELLOW",
-    "accuracy_and_throughput",
     "backward_timelines",
-    "broken_and_cured",
     "bubble",
     "bytes_against_error",
     "bytes_per_rank",
@@ -72,15 +68,11 @@ __all__ = [
     "shard_map",
     "stage_timeline",
     "step_cost",
-    "step_hashes",
-    "steps_of_ranks",
     "styled",
     "ten_steps",
     "throughput",
     "traffic_by_phase",
-    "training_runs",
     "values_on_ranks",
     "visible_devices",
-    "weight_difference",
     "work_of_ranks",
 ]
