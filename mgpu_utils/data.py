@@ -20,7 +20,8 @@ def digits(train: bool = True) -> TensorDataset:
     Each item is `(image, label)`: a float32 image of shape (1, 8, 8) with values in [0, 1], and an int64 label.
     The split is stratified and always the same. Source: UCI "Optical Recognition of Handwritten Digits".
     """
-    return TensorDataset(*_digit_tensors()[0 if train else 1])
+    # Copies: who changes a label of theirs must not change everybody's.
+    return TensorDataset(*(tensor.clone() for tensor in _digit_tensors()[0 if train else 1]))
 
 
 @cache

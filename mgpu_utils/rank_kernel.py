@@ -90,8 +90,6 @@ class RankKernel:
             # The default of 1,000 waiting messages would drop output of a rank that prints a lot.
             socket.rcvhwm = 0
         self.client = client
-        # The keys in the file are of no use to anyone now.
-        self._directory.cleanup()
         return True
 
     @property
@@ -110,6 +108,10 @@ class RankKernel:
             if self._iopub.poll(50) and any(m["msg_type"] == "iopub_welcome" for m in self._receive(self._iopub)):
                 return True
         return False
+
+    def delete_keys(self) -> None:
+        """Remove the connection file; call it once the kernel has answered, for it is the last to touch the file."""
+        self._directory.cleanup()
 
     def send(self, code: str, buffers: list[bytes] | None = None) -> str:
         """Ask the rank to execute `code`; returns the id that its answers carry."""

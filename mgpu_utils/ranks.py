@@ -79,6 +79,12 @@ class RankGroup:
         """Backend of the process group: `nccl` or `gloo`."""
         return self.plan.backend
 
+    @property
+    def needs_restart(self) -> bool:
+        """Whether a rank is missing, so that only `restart` makes the group whole again."""
+        self._notice_idle_deaths()
+        return bool(self._lost)
+
     def run(self, fn: Any, *args: Any, **kwargs: Any) -> list[Any]:
         """Call `fn(*args, **kwargs)` on every rank at the same time; returns one result a rank, in rank order.
 
@@ -128,14 +134,16 @@ class RankGroup:
             raise RankError("this group was shut down; call `ranks.restart()`, or start another with `start_ranks`.")
         if os.getpid() != self._owner:
             raise RankError("this group belongs to another process; start one here with `start_ranks`.")
-        for rank in range(self.world_size):
-            code = self._kernels[rank].process.poll()
-            if rank not in self._lost and code is not None:
-                self._lost[rank] = "its process ended while it was idle"
+        self._notice_idle_deaths()
         lost = [rank for rank in ranks if rank in self._lost]
         if lost:
             reasons = "; ".join(f"rank {rank}: {self._lost[rank]}" for rank in lost)
             raise RankError(f"the group is not complete ({reasons}). Call `ranks.restart()` for a fresh one.")
+
+    def _notice_idle_deaths(self) -> None:
+        for rank, kernel in enumerate(self._kernels):
+            if rank not in self._lost and kernel.process.poll() is not None:
+                self._lost[rank] = "its process ended while it was idle"
 
     def restart(self) -> None:
         """End every rank and start the group afresh; names defined on the ranks are gone."""
@@ -160,7 +168,7 @@ class RankGroup:
         return self.world_size
 
     def __repr__(self) -> str:
-        state = "shut down" if not self._kernels else "needs restart()" if self._lost else "ready"
+        state = "shut down" if not self._kernels else "needs restart()" if self.needs_restart else "ready"
         threads = f"{self.threads_per_rank} thread{'s' if self.threads_per_rank != 1 else ''} each"
         return f"<{self.world_size} {self.device.upper()} ranks, {self.backend}, {threads}: {state}>"
 
@@ -189,6 +197,8 @@ class RankGroup:
                 arguments += (f"group{self._generation}", self.threads_per_rank, _PEER_SECONDS, path)
                 requests[rank] = Request(f"{_RANK_SIDE}.join(*{arguments!r})")
             watch(self, requests, OutputView(list(requests)), timeout=_START_SECONDS, show_output=False)
+            for kernel in self._kernels:
+                kernel.delete_keys()
         except BaseException:
             self._end()
             raise

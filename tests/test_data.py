@@ -109,3 +109,9 @@ def test_a_batch_of_no_samples_has_the_shapes_and_types_of_the_dataset() -> None
     assert named["x"].shape == (0,)
     assert named["pair"][0].shape == (0, 2)
     assert len(named["pair"][1]) == 0
+
+
+def test_changing_ones_own_digits_changes_nobody_elses() -> None:
+    _, labels = digits(train=True)[:4]
+    labels += 1
+    assert not torch.equal(digits(train=True)[:4][1], labels)

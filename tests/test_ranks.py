@@ -283,6 +283,7 @@ def test_a_crash_names_the_line_that_crashed(two_ranks: RankGroup) -> None:
 def test_an_idle_rank_that_dies_is_noticed_at_the_next_call(two_ranks: RankGroup) -> None:
     two_ranks._kernels[1].process.kill()
     two_ranks._kernels[1].process.wait()
+    assert two_ranks.needs_restart
     with pytest.raises(mgpu.RankError, match=r"rank 1: its process ended while it was idle.*ranks\.restart\(\)"):
         two_ranks.execute("1")
 

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mgpu_utils.exercises import Wrong, exercise
-
-_PATIENCE = 10.0
+from mgpu_utils.lesson_checks.answers_on_ranks import run_answer
 
 
 @exercise(
@@ -74,19 +73,7 @@ def _numbers(ranks: Any) -> list[float]:
 
 
 def _results(answer: Callable[[float], float], numbers: list[float], ranks: Any) -> list[float]:
-    from mgpu_utils.rank_errors import RankTimeout
-
-    patience, ranks.timeout = ranks.timeout, _PATIENCE
-    try:
-        results = ranks.run(call_on_rank, answer, numbers)
-    except RankTimeout as error:
-        ranks.restart()
-        raise Wrong(
-            "the ranks got stuck, because they did not all make the same collective calls; they were restarted. "
-            + " ".join(f"{state}.".capitalize() for state in error.states)
-        ) from None
-    finally:
-        ranks.timeout = patience
+    results = run_answer(ranks, call_on_rank, answer, numbers)
     for rank, result in enumerate(results):
         if result is None:
             raise Wrong(f"rank {rank} returned nothing: end your function with `return`")

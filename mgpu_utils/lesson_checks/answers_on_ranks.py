@@ -1,0 +1,35 @@
+"""Run a learner's answer on the ranks for a check: a frozen group is a wrong answer, explained, and restarted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from mgpu_utils.exercises import Wrong
+from mgpu_utils.rank_errors import RankError, RankTimeout
+
+PATIENCE = 10.0
+
+
+def run_answer(ranks: Any, function: Callable[..., Any], *args: Any) -> list[Any]:
+    """One result a rank of `function(*args)`, with a group that is ready for use afterwards, whatever happened.
+
+    Raises Wrong when the ranks wait for each other for ever, and RankError when the answer raises on a rank.
+    """
+    patience, ranks.timeout = ranks.timeout, min(PATIENCE, ranks.timeout)
+    try:
+        return list(ranks.run(function, *args))
+    except RankTimeout as error:
+        ranks.restart()
+        raise Wrong(
+            "the ranks got stuck, because they did not all make the same collective calls; they were restarted. "
+            + ". ".join(str(state) for state in error.states)
+            + "."
+        ) from None
+    except RankError:
+        # A rank that raised can answer again; one that died, or was ended while it waited for that one, cannot.
+        if ranks.needs_restart:
+            ranks.restart()
+        raise
+    finally:
+        ranks.timeout = patience
