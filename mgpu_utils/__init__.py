@@ -34,6 +34,13 @@ _HOME_OF = {
     "small_resnet": "models",
     "build": "models",
     "MODELS": "models",
+    "compare_gradients": "gradient_agreement",
+    "Traffic": "traffic",
+    "reduce_metrics": "metrics",
+    "require_equal_steps": "agreement",
+    "load_state": "state_dicts",
+    "ShardMap": "shard_map",
+    "convert_sync_batch_norm": "sync_batch_norm",
     "predict": "exercises",
     "reveal": "exercises",
     "check": "exercises",
@@ -45,14 +52,21 @@ __all__ = [*_HOME_OF, *_MODULES]
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from .agreement import require_equal_steps
     from .data import ShardedBatchSampler, digits, split_sizes, synthetic_images
     from .devices import DeviceSurvey, plan, survey, usable_cores
     from .exercises import check, hint, predict, reveal
+    from .gradient_agreement import compare_gradients
+    from .metrics import reduce_metrics
     from .models import MODELS, build, digits_cnn, small_resnet
     from .rank_errors import RankError, RankTimeout
     from .ranks import CellResult, RankGroup, start_ranks
+    from .shard_map import ShardMap
+    from .state_dicts import load_state
     from .strategies import DataParallel, DistributedDataParallel, SingleDevice
+    from .sync_batch_norm import convert_sync_batch_norm
     from .threaded_data_parallel import ThreadedDataParallel
+    from .traffic import Traffic
     from .training import History, evaluate, train
 
 

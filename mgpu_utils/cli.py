@@ -67,11 +67,17 @@ def _add_notebooks(commands: argparse._SubParsersAction[argparse.ArgumentParser]
         "--timeout", type=float, default=300.0, metavar="S", help="seconds for one notebook (%(default)g)"
     )
     check = actions.add_parser("check", help="fail when the notebooks are not what sources/ generates")
-    for action in (build, check):
+    claims = actions.add_parser("claims", help="write docs/claims.md from the lessons, and measure its numbers anew")
+    claims.add_argument("--keep-numbers", action="store_true", help="run no lesson; refresh claims and verdicts only")
+    claims.add_argument(
+        "--timeout", type=float, default=300.0, metavar="S", help="seconds for one lesson (%(default)g)"
+    )
+    for action in (build, check, claims):
         action.add_argument("names", nargs="*", metavar="NAME", help="only these, as in 05 or 05_wrap_in_data_parallel")
         action.add_argument("--root", type=Path, default=None, help="the course's folder (default: the one you are in)")
     build.set_defaults(handler=_build)
     check.set_defaults(handler=_check)
+    claims.set_defaults(handler=_claims)
 
 
 def _build(options: argparse.Namespace) -> int:
@@ -100,6 +106,16 @@ def _check(options: argparse.Namespace) -> int:
     if not problems:
         print(f"{len(find_sources(root, options.names))} notebooks are what their sources generate")
     return 1 if problems else 0
+
+
+def _claims(options: argparse.Namespace) -> int:
+    from mgpu_utils.authoring import find_root
+    from mgpu_utils.claims import PAGE, build_page
+
+    root = options.root or find_root()
+    changed = build_page(root, options.names, run=not options.keep_numbers, timeout=options.timeout)
+    print(root / PAGE if changed else f"{PAGE} is up to date")
+    return 0
 
 
 if __name__ == "__main__":

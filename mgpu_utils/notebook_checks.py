@@ -20,6 +20,7 @@ from mgpu_utils.authoring import (
     keep_outputs,
     read_notebook,
 )
+from mgpu_utils.claims import COMMAND, PAGE, stale_claims
 from mgpu_utils.lesson_source import CHECKED, AuthoringError
 
 MEDIAN_LINES = 5
@@ -67,6 +68,7 @@ def find_problems(root: Path, names: Sequence[str] = ()) -> list[Problem]:
             problems.append(
                 Problem(shown, None, str(error).rstrip("."), f"edit {source.path.relative_to(root).as_posix()}")
             )
+    problems += _claim_problems(root, names)
     if not names:
         known = {source.notebook for source in sources}
         for _, target in FOLDERS.values():
@@ -76,6 +78,14 @@ def find_problems(root: Path, names: Sequence[str] = ()) -> list[Problem]:
                     Problem(shown, None, "has no source", f"delete it, or write its source in sources/{target}")
                 )
     return problems
+
+
+def _claim_problems(root: Path, names: Sequence[str]) -> Iterator[Problem]:
+    try:
+        for message in stale_claims(root, names):
+            yield Problem(PAGE, None, message, f"{COMMAND} --keep-numbers")
+    except AuthoringError as error:
+        yield Problem(PAGE, None, str(error).rstrip("."), "edit that lesson")
 
 
 def _problems_of(source: Source, shown: str) -> Iterator[Problem]:
