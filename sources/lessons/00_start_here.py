@@ -58,7 +58,7 @@ mgpu.predict("00/need-gpus", ["all of it", "only the speed", "nothing"], answer=
 # %% [markdown]
 # ## Start two ranks
 #
-# A **rank** is one process that takes part in a training job. It has a number, counted from 0. With GPUs,
+# A **[rank](../docs/glossary.md#rank)** is one process that takes part in a training job. It has a number, counted from 0. With GPUs,
 # each rank drives one of them.
 
 # %%
@@ -67,7 +67,7 @@ ranks
 
 # %% [markdown]
 # That took a few seconds: two new Python processes started, imported PyTorch, found each other, and
-# formed a *process group*. They now wait for work. The last line says what they are and how they talk:
+# formed a *[process group](../docs/glossary.md#process-group)*. They now wait for work. The last line says what they are and how they talk:
 # `gloo` between CPU processes, `nccl` between GPUs.
 #
 # `%%ranks` on the first line of a cell sends the cell to every rank, at the same time.
@@ -151,7 +151,7 @@ ranks.run(learn, sum(numbers))
 # %% [markdown]
 # ## Add up their numbers with all_reduce
 #
-# `all_reduce` is a **collective**: an operation that all ranks call together. Every rank gives a tensor.
+# `all_reduce` is a **[collective](../docs/glossary.md#collective)**: an operation that all ranks call together. Every rank gives a tensor.
 # Afterwards the tensor of every rank holds the sum.
 
 # %%
@@ -179,7 +179,7 @@ mgpu.plots.values_on_ranks(numbers, after);
 # ## Measure both ways
 #
 # How long does one addition take: by hand through the notebook, and with `all_reduce` between the ranks?
-# Each is done three times for warm-up, which does not count, and then measured 20 times.
+# Each is done three times for [warm-up](../docs/glossary.md#warm-up), which does not count, and then measured 20 times.
 
 # %%
 from mgpu_utils.timing import measure
@@ -343,5 +343,5 @@ with mgpu.start_ranks(2) as ranks:
 #    whom, and brought them back with `ranks.restart()`.
 #
 # **One step further.** How much faster does training get with two devices on *this* machine? [Compare
-# strategies](../benchmarks/01_compare_strategies.ipynb) measures it. Next: [05 Wrap it in
-# DataParallel](05_wrap_in_data_parallel.ipynb).
+# strategies](../benchmarks/01_compare_strategies.ipynb) measures it. Next: [01 Check the
+# devices](01_check_the_devices.ipynb).

@@ -209,7 +209,7 @@ def good_gpus(machine, need_gib=4):
     return [gpu for gpu in fits if runs_on(gpu.capability, machine.built_for)]
 
 # %% [markdown]
-# To train *together*, they also need a backend that joins them:
+# To train *together*, they also need a [backend](../docs/glossary.md#backend) that joins them:
 
 # %%
 def together(machine):

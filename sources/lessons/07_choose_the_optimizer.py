@@ -122,7 +122,7 @@ print(len(made), "optimizers, collectives in step():", sum(collectives(each.step
 # third, the **optimizer's state**. SGD with momentum keeps a running sum of gradients for each parameter.
 # Adam keeps two running means.
 #
-# Suppose a job is restarted, and only rank 0 finds its saved optimizer state. Rank 1 begins with a fresh
+# Suppose a job is restarted, and only rank 0 finds its saved [optimizer state](../docs/glossary.md#optimizer-state). Rank 1 begins with a fresh
 # one:
 
 # %%
@@ -316,7 +316,7 @@ mgpu.plots.training_runs(panels, reference="batch 64", top=3);
 # %% [markdown]
 # On the left the rate stays the same. All runs see the same images, but the larger the batch, the fewer
 # the steps, and the further behind the run is. On the right the rate grows with the batch: 4 times the
-# batch, 4 times the rate. This is the **linear rule** ([Goyal et al.
+# batch, 4 times the rate. This is the **[linear rule](../docs/glossary.md#linear-rule)** ([Goyal et al.
 # 2017](https://arxiv.org/abs/1706.02677)). The idea: one large step does the work of 4 small ones, as long
 # as the gradient hardly changes on the way.
 #

@@ -105,7 +105,7 @@ print("same as one device:", torch.allclose(gradient_of(model), baseline, atol=1
 # ## In one bucket
 #
 # Each collective has a price, however small its tensor is. So copy all gradients into one long tensor, a
-# **bucket**, and add that up.
+# **[bucket](../docs/glossary.md#bucket)**, and add that up.
 
 # %%
 # %%ranks
@@ -507,7 +507,7 @@ for name, net in {"flag": flagged, "frozen": frozen}.items():
 # %% [markdown]
 # ## Send fewer bytes
 #
-# A **communication hook** replaces what DDP does with a full bucket. It gets the bucket, and returns a future:
+# A **[communication hook](../docs/glossary.md#communication-hook)** replaces what DDP does with a full bucket. It gets the bucket, and returns a future:
 # a promise of the averaged gradient. This one sends numbers of 2 bytes in place of 4:
 
 # %%
