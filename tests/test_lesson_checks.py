@@ -99,7 +99,7 @@ def test_three_ranks_average_too(three_ranks: RankGroup) -> None:
 def test_an_answer_that_freezes_the_ranks_is_explained_and_the_ranks_work_again(
     two_ranks: RankGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mgpu_utils.lesson_checks.lesson_00._PATIENCE", 2.0)
+    monkeypatch.setattr("mgpu_utils.lesson_checks.answers_on_ranks.PATIENCE", 2.0)
     stuck = written_for_ranks(
         "average", "t = torch.tensor(number)\nif rank == 0:\n    dist.all_reduce(t)\nreturn t.item()"
     )
