@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 
 from mgpu_utils import progress
 from mgpu_utils.predictions import predict, reveal
+from mgpu_utils.rank_errors import BadArgument
 from mgpu_utils.result_cards import Card
 
 __all__ = ["CheckFailed", "NotAttempted", "Wrong", "check", "exercise", "hint", "predict", "reveal"]
@@ -40,6 +41,10 @@ class Wrong(Exception):
 
 class NotAttempted(Exception):
     """Raised by a check that sees that nothing was tried."""
+
+
+class Misuse(BadArgument):
+    """`check` or `hint` was called with arguments that make no sense; says what would."""
 
 
 class CheckFailed(AssertionError):
@@ -83,6 +88,7 @@ def check(name: str, *answers: object, **context: object) -> Card:
     Raises nothing for a wrong or missing answer, unless the variable MGPU_STRICT is set: then CheckFailed.
     """
     wanted = _find(name)
+    _check_call(wanted, answers, context)
     card = _not_attempted(wanted) if any(unattempted(answer) for answer in answers) else None
     card = card or _run(wanted, answers, context)
     _remember(wanted, card.kind)
@@ -94,6 +100,8 @@ def check(name: str, *answers: object, **context: object) -> Card:
 def hint(name: str, number: int | None = None) -> Card:
     """Show one hint, the gentlest first: the next one not seen yet, or the one with this number (from 1)."""
     wanted = _find(name)
+    if number is not None and (isinstance(number, bool) or not isinstance(number, int)):
+        raise Misuse(f"hints are numbered from 1, so ask for `mgpu.hint({name!r}, 1)`, not {number!r}.")
     kept = progress.read()["checks"].get(name, {})
     count = len(wanted.hints)
     if not count:
@@ -120,11 +128,26 @@ def unattempted(answer: object) -> bool:
             source = inspect.getsource(answer)
         except (OSError, TypeError):
             return False
-        return re.search(r"^\s*# YOUR CODE HERE\n\s*\.\.\.\s*$", source, re.MULTILINE) is not None
+        # Code below the dots is an answer, even where the learner left them standing.
+        end = r"" if inspect.isclass(answer) else r"(#.*\s*)*\Z"
+        return re.search(r"^\s*# YOUR CODE HERE\n\s*\.\.\.\s*" + end, source, re.MULTILINE) is not None
     return False
 
 
+def _check_call(wanted: Exercise, answers: tuple[object, ...], context: dict[str, object]) -> None:
+    """Tell a call with the wrong arguments from an answer that is wrong."""
+    signature = inspect.signature(wanted.run)
+    try:
+        signature.bind(*answers, **context)
+    except TypeError as error:
+        given = [name if name not in ("ranks",) else "ranks=ranks" for name in signature.parameters]
+        call = ", ".join([f'"{wanted.name}"', *given])
+        raise Misuse(f"mgpu.check({call}) is how this exercise is checked; this call: {error}.") from None
+
+
 def _find(name: str) -> Exercise:
+    if not isinstance(name, str):
+        raise Misuse(f"an exercise is named like '05/scatter', not {name!r}.")
     if name not in _registry and re.match(r"\d\d/", name):
         module = f"mgpu_utils.lesson_checks.lesson_{name[:2]}"
         try:
@@ -134,8 +157,8 @@ def _find(name: str) -> Exercise:
                 raise
     if name not in _registry:
         close = difflib.get_close_matches(name, _registry, n=1, cutoff=0.4)
-        meant = f"; did you mean {close[0]!r}?" if close else "."
-        raise ValueError(f"there is no exercise {name!r}{meant}")
+        meant = f"; did you mean {close[0]!r}?" if close else "; names look like '05/scatter'."
+        raise Misuse(f"there is no exercise {name!r}{meant}")
     return _registry[name]
 
 

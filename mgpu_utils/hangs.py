@@ -12,8 +12,11 @@ from .rank_errors import Place, number_ranks
 
 _THREAD = re.compile(r"^(?:Current thread|Thread) 0x[0-9a-f]+.*:$")
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.*)$')
-_DUMP_NOISE = re.compile(r"^(Fatal Python error: .*|  <no Python frame>|  \.\.\.|  Garbage-collecting|"
-                         r"Extension modules: .*|Current thread's C stack trace.*|  Binary file .*)$")  # fmt: skip
+# The last line may be cut short: a rank can be ended while it writes.
+_DUMP_NOISE = re.compile(
+    r"""^(  File "[^"]*"?(, line \d*( in?)?)?|Fatal Python error: .*|  <no Python frame>|  \.\.\.|"""
+    r"""  Garbage-collecting|Extension modules: .*|Current thread's C stack trace.*|  Binary file .*)$"""
+)
 
 
 @dataclass(frozen=True)

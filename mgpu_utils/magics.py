@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from .rank_errors import BadArgument
+
 
 def register(shell: Any) -> None:
     """Add the cell magics `%%ranks` and `%%rank` to an IPython shell."""
@@ -16,7 +18,7 @@ def run_on_all(line: str, cell: str) -> None:
     from .ranks import current_group
 
     if line.strip():
-        raise ValueError(f"%%ranks takes nothing after it, but got {line.strip()!r}; for one rank use `%%rank 0`.")
+        raise BadArgument(f"%%ranks takes nothing after it, but got {line.strip()!r}; for one rank use `%%rank 0`.")
     current_group().execute(_numbered_as_in_notebook("%%ranks", cell))
 
 
@@ -26,7 +28,7 @@ def run_on_one(line: str, cell: str) -> None:
 
     number = line.strip()
     if not number.isdecimal():
-        raise ValueError(f"%%rank needs the number of one rank, as in `%%rank 0`, but got {number!r}.")
+        raise BadArgument(f"%%rank needs the number of one rank, as in `%%rank 0`, but got {number!r}.")
     current_group().execute(_numbered_as_in_notebook(f"%%rank {number}", cell), rank=int(number))
 
 

@@ -9,6 +9,7 @@ import re
 import sys
 import textwrap
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 
@@ -62,6 +63,13 @@ class _ShownAsText(Exception):
     def _render_traceback_(self) -> list[str]:
         # IPython asks an exception for this before it formats a traceback.
         return [wrapped(f"{type(self).__name__}: {self}")]
+
+
+class BadArgument(ValueError):
+    """An argument that makes no sense; a notebook shows the sentence alone, without library frames."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [wrapped(f"ValueError: {self}")]
 
 
 class RankError(_ShownAsText, RuntimeError):
@@ -129,3 +137,14 @@ def notebook_only(message: str) -> str | None:
         f"`{name}` exists in the notebook, not on the ranks: each rank is a process with names of its own. "
         f"Define it in a `%%ranks` cell, or pass it: `ranks.run(fn, {name})`."
     )
+
+
+def shown_places(places: tuple[Place, ...]) -> list[str]:
+    """The learner's frames, with a recursion's many equal ones told as a number."""
+    lines: list[str] = []
+    for place, run in groupby(places):
+        count = len(list(run))
+        lines += [f"  at {place}"] * min(count, 2)
+        if count > 2:
+            lines.append(f"  ... and {count - 2} times more in the same line")
+    return lines

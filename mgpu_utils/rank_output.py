@@ -10,7 +10,7 @@ from collections import deque
 from typing import Any
 
 # A learner's loop can print more than a notebook can hold: the first and last characters of each rank are kept.
-HEAD = TAIL = 200_000
+HEAD = TAIL = 20_000
 _LIVE_AFTER_SECONDS = 0.4
 _REDRAW_SECONDS = 0.15
 

@@ -11,7 +11,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .hangs import RankState, StackFrame, describe_exit, explain, locate, main_stack, split_report
-from .rank_errors import Place, RankError, RankFailure, RankInterrupt, RankTimeout, notebook_only, number_ranks
+from .rank_errors import (
+    Place,
+    RankError,
+    RankFailure,
+    RankInterrupt,
+    RankTimeout,
+    notebook_only,
+    number_ranks,
+    shown_places,
+)
 from .rank_kernel import RankKernel
 from .rank_output import OutputView
 
@@ -177,7 +186,7 @@ class _Watch:
             case "mgpu_result":
                 outcome.result = bytes(message["buffers"][0])
             case "mgpu_error":
-                found = (self.group.place(f["file"], f["line"], f["name"], f["text"]) for f in content["frames"])
+                found = (self.group.cells.place(f["file"], f["line"], f["name"], f["text"]) for f in content["frames"])
                 places = tuple(place for place in found if place is not None)
                 outcome.failure = RankFailure(
                     outcome.rank,
@@ -214,7 +223,7 @@ class _Watch:
             self.group._lost[outcome.rank] = f"it {summary}"
 
     def _place(self, frame: StackFrame) -> Place | None:
-        return self.group.place(frame.file, frame.line, frame.name)
+        return self.group.cells.place(frame.file, frame.line, frame.name)
 
     def _ask_where(self) -> list[RankState]:
         """Where every rank stands now, from the stacks that faulthandler writes for the running ones."""
@@ -282,13 +291,15 @@ class _Watch:
         )
         first = ordered[0]
         same = [f.rank for f in ordered if (f.summary, f.places) == (first.summary, first.places)]
-        lines = [f"{number_ranks(sorted(same))} {first.summary}"]
-        lines += [f"  at {place}" for place in first.places]
+        summary = first.summary.replace("was ended", "were ended", 1) if len(same) > 1 else first.summary
+        lines = [f"{number_ranks(sorted(same))} {summary}", *shown_places(first.places)]
         lines += [f"  also: rank {f.rank} {f.summary.splitlines()[0]}" for f in ordered if f.rank not in same]
         failed = {f.rank for f in ordered}
         lines += [f"  meanwhile: {s}" for s in states if s.state == "running" and s.rank not in failed]
         if first.name == "NameError" and (hint := notebook_only(first.message)):
             lines.append(hint)
+        if "Default process group has not been initialized" in first.message:
+            lines.append("The process group of these ranks was destroyed; `ranks.restart()` makes a new one.")
         if self.group._lost:
             lines.append(self._after())
         return RankError("\n".join(lines), tuple(ordered))

@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .devices import plan
+from .learner_code import CellIndex
 from .planning import Plan
-from .rank_errors import Place, RankError
+from .rank_errors import BadArgument, RankError
 from .rank_kernel import RankKernel
 from .rank_output import OutputView
 from .rank_watch import Request, watch
@@ -51,7 +52,7 @@ class RankGroup:
 
     Attributes:
         world_size: number of ranks.
-        timeout: seconds a cell or call may take before `RankTimeout`; may be changed at any time.
+        timeout: seconds a cell or call may take before `RankTimeout`; may be set at any time.
         plan: devices, backend, and the reason for them.
     """
 
@@ -62,12 +63,21 @@ class RankGroup:
         self.threads_per_rank = threads_per_rank
         self._kernels: list[RankKernel] = []
         self._lost: dict[int, str] = {}
-        self._cells: dict[str, tuple[str, list[str]]] = {}
+        self.cells = CellIndex(_RANK_SIDE)
         self._busy = threading.Lock()
         self._store: Any = None
         self._generation = 0
         self._owner = os.getpid()
         self._start()
+
+    @property
+    def timeout(self) -> float:
+        """Seconds a cell or call on the ranks may take."""
+        return self._timeout
+
+    @timeout.setter
+    def timeout(self, seconds: float) -> None:
+        self._timeout = checked_timeout(seconds)
 
     @property
     def device(self) -> str:
@@ -112,7 +122,7 @@ class RankGroup:
             RankError, RankTimeout: as for `run`.
         """
         if rank is not None and (isinstance(rank, bool) or rank not in range(self.world_size)):
-            raise ValueError(f"there is no rank {rank!r}: this group has ranks 0 to {self.world_size - 1}.")
+            raise BadArgument(f"there is no rank {rank!r}: this group has ranks 0 to {self.world_size - 1}.")
         chosen = range(self.world_size) if rank is None else [rank]
         outcomes = self._execute({r: Request(code) for r in chosen})
         return [CellResult(o.rank, o.text, o.seconds) for o in outcomes]
@@ -123,7 +133,7 @@ class RankGroup:
         try:
             self._check_usable(list(requests))
             for request in requests.values():
-                self._remember_cell(request.code)
+                self.cells.remember(request.code)
             view = OutputView(list(requests))
             return watch(self, requests, view)
         finally:
@@ -215,27 +225,6 @@ class RankGroup:
         for kernel in kernels:
             kernel.kill()
 
-    def _remember_cell(self, code: str) -> None:
-        if not code:
-            return
-        from ipykernel.compiler import get_tmp_hash_seed, murmur2_x86
-
-        name = f"{murmur2_x86(code, get_tmp_hash_seed())}.py"
-        self._cells[name] = (_current_cell_label(), code.splitlines())
-
-    def place(self, file: str, line: int, function: str, text: str = "") -> Place | None:
-        """The line `line` of `file` as a learner knows it, by cell or file name; None if it is this package's."""
-        import linecache
-
-        base = os.path.basename(file)
-        if base in self._cells:
-            label, lines = self._cells[base]
-            if lines[0].startswith(_RANK_SIDE):
-                return None
-            return Place(label, line, function, lines[line - 1].strip() if 0 < line <= len(lines) else text)
-        label = _notebook_cell_label(file) or base
-        return Place(label, line, function, text or linecache.getline(file, line).strip())
-
 
 def start_ranks(
     world_size: int | None = None, *, device: str = "auto", timeout: float = 60.0, threads_per_rank: int = 1
@@ -253,16 +242,31 @@ def start_ranks(
         RankError: a rank could not be started; the message holds what it said.
     """
     global _current
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < float("inf"):
-        raise ValueError(f"timeout must be a number of seconds above 0, not {timeout!r}.")
+    if "MGPU_INSIDE_RANK" in os.environ:
+        raise BadArgument("start_ranks was called on a rank; ranks are started from the notebook.")
     if isinstance(threads_per_rank, bool) or not isinstance(threads_per_rank, int) or threads_per_rank < 1:
-        raise ValueError(f"threads_per_rank must be a whole number from 1, not {threads_per_rank!r}.")
-    chosen = plan(world_size, device)
+        raise BadArgument(f"threads_per_rank must be a whole number from 1, not {threads_per_rank!r}.")
+    try:
+        chosen = plan(world_size, device)
+    except ValueError as error:
+        raise BadArgument(str(error)) from None
+    seconds = checked_timeout(timeout)
     if _current is not None:
         _current.shutdown()
     _register_magics()
-    _current = RankGroup(chosen, float(timeout), threads_per_rank)
+    _current = RankGroup(chosen, seconds, threads_per_rank)
     return _current
+
+
+def checked_timeout(seconds: float) -> float:
+    """The timeout itself, if it is one.
+
+    Raises:
+        ValueError: it is not a number above 0.
+    """
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < float("inf"):
+        raise BadArgument(f"timeout must be a number of seconds above 0, not {seconds!r}.")
+    return float(seconds)
 
 
 def current_group() -> RankGroup:
@@ -280,25 +284,6 @@ def current_group() -> RankGroup:
 def _shut_down_at_exit() -> None:
     if _current is not None:
         _current.shutdown()
-
-
-def _current_cell_label() -> str:
-    if "IPython" not in sys.modules:
-        return "cell"
-    from IPython import get_ipython
-
-    # Not `execution_count`: whether it already counts the running cell depends on IPython's version.
-    inputs = getattr(get_ipython(), "user_ns", {}).get("In")
-    return f"Cell In[{len(inputs) - 1}]" if inputs else "cell"
-
-
-def _notebook_cell_label(file: str) -> str | None:
-    if "IPython" not in sys.modules:
-        return None
-    from IPython import get_ipython
-
-    names = getattr(getattr(get_ipython(), "compile", None), "_filename_map", {})
-    return f"Cell In[{names[file]}]" if file in names else None
 
 
 def _register_magics() -> None:

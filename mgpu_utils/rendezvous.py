@@ -71,6 +71,7 @@ def rank_environment(rank: int, world_size: int, port: int, threads: int) -> dic
     env = {name: value for name, value in os.environ.items() if not name.startswith(_OUTER_JOB)}
     env |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world_size)}
     env |= {"LOCAL_WORLD_SIZE": str(world_size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    env["MGPU_INSIDE_RANK"] = str(rank)
     env |= {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
     if interface := loopback_interface():
         # Without it gloo asks for the address of the host name, which need not have one.

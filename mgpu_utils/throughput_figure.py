@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from mgpu_utils.figure_style import BLACK, STRATEGY_COLORS, STRATEGY_LABELS, VERMILION, new_figure, styled
+from mgpu_utils.timing import interval_words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -154,11 +155,12 @@ def _draw_levels(ax: Axes, left: float, right: float, base: pd.Series | None, si
     )
     if limit.empty:
         return
+    spread = interval_words(int(limit.iloc[0]["rounds"]))
     median, low, high = limit.iloc[0][
         ["samples_per_second", "samples_per_second_low", "samples_per_second_high"]
     ].astype(float)
     color = STRATEGY_COLORS["independent"]
-    ax.hlines(median, left, right, color=color, linewidth=1.8, label="limit: N independent jobs, 95 % interval")
+    ax.hlines(median, left, right, color=color, linewidth=1.8, label=f"limit: N independent jobs, {spread}")
     if low == low:
         ax.fill_between([left, right], low, high, color=color, alpha=0.2, linewidth=0)
 

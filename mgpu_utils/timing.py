@@ -146,3 +146,11 @@ def median_interval(values: Sequence[float], confidence: float = 0.95, seed: int
         rng=np.random.default_rng(seed),
     ).confidence_interval
     return Interval(median, float(ends.low), float(ends.high))
+
+
+ENOUGH_FOR_AN_INTERVAL = 5
+
+
+def interval_words(values: int) -> str:
+    """What the ends beside a median of so many values are called: with fewer than 5 they are no 95 % interval."""
+    return "95 % interval" if values >= ENOUGH_FOR_AN_INTERVAL else f"range of {values} rounds"

@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -111,10 +112,9 @@ def test_a_wrong_answer_is_told_in_what_respect_and_raises_nothing(home: Path) -
 
 
 def placeholder() -> list[int]:
-    sizes = [0]
     # YOUR CODE HERE
     ...
-    return sizes
+    # (four numbers)
 
 
 def to_do() -> None:
@@ -235,3 +235,28 @@ def test_an_answer_cannot_put_markup_into_the_page() -> None:
     drawn = predict("97/claim", OPTIONS, "<b>?", answer="<script>alert(1)</script>")._repr_html_()
     assert "<script>" not in drawn
     assert "<b>" not in drawn
+
+
+def test_code_below_the_dots_is_an_answer() -> None:
+    def right() -> list[int]:
+        # YOUR CODE HERE
+        ...
+        return [3, 3, 3, 1]
+
+    assert check("97/split", right).kind == "right"
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: check("97/split"), r'mgpu\.check\("97/split", sizes\) is how .*missing'),
+        (lambda: check("97/split", [1], [2]), "too many positional arguments"),
+        (lambda: check(5, print), "an exercise is named like '05/scatter', not 5"),
+        (lambda: hint(None), "an exercise is named like '05/scatter', not None"),
+        (lambda: hint("97/split", "x"), r"hints are numbered from 1.*not .x."),
+        (lambda: hint("nonsense"), "there is no exercise 'nonsense'"),
+    ],
+)
+def test_a_call_that_makes_no_sense_is_told_from_a_wrong_answer(call: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -8,7 +8,7 @@ import tempfile
 import pytest
 
 from mgpu_utils.hangs import RankState, StackFrame, describe_exit, explain, locate, main_stack, split_report
-from mgpu_utils.rank_errors import Place, RankTimeout, number_ranks
+from mgpu_utils.rank_errors import Place, RankTimeout, number_ranks, shown_places
 
 PLACE = Place("Cell In[3]", 2, "<module>", "dist.all_reduce(x)")
 
@@ -100,3 +100,22 @@ def test_a_notebook_gets_long_sentences_in_lines_it_can_show() -> None:
     assert lines[:2] == ["RankTimeout: short first line", "  rank 0 waits   Cell In[1], line 3: x"]
     assert max(map(len, lines)) <= 96
     assert shown.split() == f"RankTimeout: {text}".split()
+
+
+def test_a_dump_that_was_cut_short_is_no_output_and_a_childs_traceback_is() -> None:
+    dump = 'Thread 0x00007f01 (most recent call first):\n  File "/lib/a.py", line 3 in f\n  File "/lib/b'
+    said = '  File "child.py", line 3, in <module>'
+    assert split_report(said + "\n" + dump) == (dump, said)
+    for end in ("", '"', '", line 12', '", line 12 i'):
+        stacks, rest = split_report("Thread 0x01 (most recent call first):\n" + '  File "/lib/b.py' + end)
+        assert (len(stacks.splitlines()), rest) == (2, "")
+
+
+def test_a_recursions_many_frames_are_told_as_a_number() -> None:
+    first, again = Place("a.py", 1, "f", "f()"), Place("a.py", 2, "r", "r(n)")
+    assert shown_places((first, *[again] * 970)) == [
+        "  at a.py, line 1, in f: f()",
+        "  at a.py, line 2, in r: r(n)",
+        "  at a.py, line 2, in r: r(n)",
+        "  ... and 968 times more in the same line",
+    ]

@@ -63,7 +63,7 @@ def test_bars_are_as_high_as_the_measured_medians() -> None:
 def test_ideal_is_n_times_single_and_the_limit_is_what_independent_jobs_reach() -> None:
     heights = levels(plots.throughput(summarise(measured())))
     assert heights["ideal: N x single"] == pytest.approx(210.0)
-    assert heights["limit: N independent jobs, 95 % interval"] == pytest.approx(199.5)
+    assert heights["limit: N independent jobs, range of 2 rounds"] == pytest.approx(199.5)
 
 
 def test_the_process_with_all_threads_is_hatched_and_the_others_are_not() -> None:
@@ -136,7 +136,7 @@ def test_nothing_is_cut_off_at_the_edge_of_the_figure() -> None:
 def test_the_title_says_on_what_it_was_measured() -> None:
     title = report.title(summarise_each(measured()))
     assert title.splitlines() == [
-        "Training throughput on 2 CPU ranks, gloo: median of 2 rounds, 95 % interval",
+        "Training throughput on 2 CPU ranks, gloo: median and range of 2 rounds",
         "one thread a rank; hatched: one process with 2 threads; in each bar: speed-up over single",
         "DataParallel is the threaded stand-in: nn.DataParallel itself needs two GPUs",
     ]
@@ -154,9 +154,22 @@ def test_findings_are_said_beside_equal_threads_and_the_limit() -> None:
     said = report.findings(summarise(measured()))
     assert said[1] == (
         "digits_cnn, weak: DDP on 2: 1.80 x single, 1.20 x one process with the same 2 threads, "
-        "95% of this machine's limit (95 % interval 95% to 95%)"
+        "95% of this machine's limit (range of 2 rounds 95% to 95%)"
     )
     assert said[0].startswith("digits_cnn, weak: DataParallel (stand-in) on 2: 1.20 x single")
+    assert not any("busy" in line for line in said)
+
+
+def test_a_process_that_more_threads_made_slower_is_pointed_out() -> None:
+    slow = [
+        one | {"samples_per_second": one["samples_per_second"] / 20}
+        if one["total_threads"] > one["world_size"]
+        else one
+        for one in measured()
+    ]
+    assert all(
+        "one process was slower with 2 threads than with fewer" in line for line in report.findings(summarise(slow))
+    )
 
 
 def test_strategies_are_told_apart_without_seeing_colours_as_most_do() -> None:

@@ -162,6 +162,31 @@ def test_senseless_arguments_are_refused_in_one_sentence(arguments: dict[str, ob
     assert "\n" not in str(caught.value)
 
 
+def test_a_senseless_timeout_is_refused_when_it_is_set(two_ranks: RankGroup) -> None:
+    for seconds in (-1, 0, "a", float("inf"), True):
+        with pytest.raises(ValueError, match="timeout must be a number of seconds above 0"):
+            two_ranks.timeout = seconds  # type: ignore[assignment]
+    assert two_ranks.timeout == 60.0
+
+
+def test_a_notebook_shows_a_senseless_argument_without_library_frames() -> None:
+    with pytest.raises(ValueError, match="world_size") as caught:
+        mgpu.start_ranks(0)
+    assert caught.value._render_traceback_() == [f"ValueError: {caught.value}"]  # type: ignore[attr-defined]
+
+
+def test_ranks_cannot_start_ranks(two_ranks: RankGroup) -> None:
+    with pytest.raises(mgpu.RankError, match="start_ranks was called on a rank; ranks are started from the notebook"):
+        two_ranks.execute("mgpu.start_ranks(2)")
+
+
+def test_a_destroyed_process_group_is_explained(two_ranks: RankGroup) -> None:
+    two_ranks.execute("dist.destroy_process_group()")
+    with pytest.raises(mgpu.RankError, match=r"process group of these ranks was destroyed; `ranks\.restart\(\)`"):
+        two_ranks.execute("dist.barrier()")
+    two_ranks.restart()
+
+
 # Output
 
 

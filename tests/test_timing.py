@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from mgpu_utils.timing import Stopwatch, Timing, measure, median_interval
+from mgpu_utils.timing import Stopwatch, Timing, interval_words, measure, median_interval
 
 
 class FakeDevice:
@@ -100,3 +100,12 @@ def test_one_value_has_no_interval() -> None:
 def test_values_without_a_median_are_refused(values: list[float]) -> None:
     with pytest.raises(ValueError, match="value"):
         median_interval(values)
+
+
+def test_few_values_have_a_range_and_no_interval() -> None:
+    assert [interval_words(n) for n in (2, 4, 5, 20)] == [
+        "range of 2 rounds",
+        "range of 4 rounds",
+        "95 % interval",
+        "95 % interval",
+    ]

@@ -12,12 +12,12 @@ from mgpu_utils.benchmark.plan import STAND_IN
 from mgpu_utils.benchmark.records import Record
 from mgpu_utils.benchmark.settings import Settings
 from mgpu_utils.benchmark.summary import summarise_each, write_csv
+from mgpu_utils.timing import interval_words
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-ENOUGH_ROUNDS = 5
 FIGURE = "throughput"
 _PANEL, _ONE_PANEL = (4.6, 3.4), (6.4, 4.0)
 _TITLE_CHARACTERS_AN_INCH = 12.5
@@ -100,7 +100,10 @@ def title(tables: dict[str, pd.DataFrame]) -> str:
     rows = [row for table in tables.values() for row in _rows(table)]
     measured_on = f"Training throughput on {_devices(rows)}"
     rounds = sorted({row["rounds"] for row in rows if row["rounds"]})
-    spread = f"median of {_range(rounds)} rounds, 95 % interval" if rounds else "nothing was measured"
+    spread = "nothing was measured"
+    if rounds:
+        interval = interval_words(rounds[0])
+        spread = f"median and {interval}" if "range" in interval else f"median of {_range(rounds)} rounds, {interval}"
     lines = [f"{measured_on}: {spread}"]
     inside = "in each bar: speed-up over single"
     if rows and rows[0]["device_type"] == "cpu":
@@ -130,7 +133,11 @@ def findings(table: pd.DataFrame) -> list[str]:
         if row["limit_share"] == row["limit_share"]:
             text += f", {row['limit_share']:.0%} of this machine's limit"
             if row["limit_share_low"] == row["limit_share_low"]:
-                text += f" (95 % interval {row['limit_share_low']:.0%} to {row['limit_share_high']:.0%})"
+                low, high = row["limit_share_low"], row["limit_share_high"]
+                text += f" ({interval_words(row['rounds'])} {low:.0%} to {high:.0%})"
+        if row["speedup_equal_threads"] > 1.5 * row["speedup"]:
+            threads = row["total_threads"]
+            text += f"; one process was slower with {threads} threads than with fewer: was the machine busy?"
         said.append(text)
     return said
 

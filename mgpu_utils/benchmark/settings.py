@@ -54,6 +54,9 @@ class Settings:
         if self.out.exists() and not self.out.is_dir():
             raise ConfigError(f"{self.out} is a file; the results need a folder")
         if not any((self.out / name).exists() for name in (RECORDS, SUMMARY)):
+            others = sorted(path.name for path in self.out.glob("*")) if self.out.is_dir() else []
+            if not resume and set(others) - {CONFIG, ENVIRONMENT}:
+                raise ConfigError(f"{self.out} holds other files ({', '.join(others[:3])}, ...); choose an empty --out")
             return
         if not resume:
             raise ConfigError(

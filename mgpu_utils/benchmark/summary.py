@@ -56,7 +56,7 @@ def write_csv(tables: dict[str, pd.DataFrame], path: Path) -> None:
     import pandas as pd
 
     table = pd.concat(tables.values(), ignore_index=True) if tables else pd.DataFrame()
-    replace_text(path, table.to_csv(index=False))
+    replace_text(path, table.to_csv(index=False, float_format="%.6g"))
 
 
 def paired(records: list[Record], base: list[Record]) -> Interval:

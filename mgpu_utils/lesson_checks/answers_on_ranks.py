@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mgpu_utils.exercises import Wrong
+from mgpu_utils.hangs import explain
 from mgpu_utils.rank_errors import RankError, RankTimeout
 
 # Generous: the first DDP wrap of a fresh rank takes seconds on a busy machine.
@@ -22,11 +23,8 @@ def run_answer(ranks: Any, function: Callable[..., Any], *args: Any) -> list[Any
         return list(ranks.run(function, *args))
     except RankTimeout as error:
         ranks.restart()
-        raise Wrong(
-            "the ranks got stuck, because they did not all make the same collective calls; they were restarted. "
-            + ". ".join(str(state) for state in error.states)
-            + "."
-        ) from None
+        places = ". ".join(str(state) for state in error.states)
+        raise Wrong(f"the ranks got stuck, and were restarted. {explain(list(error.states))} {places}.") from None
     except RankError:
         # A rank that raised can answer again; one that died, or was ended while it waited for that one, cannot.
         if ranks.needs_restart:

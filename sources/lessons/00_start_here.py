@@ -171,7 +171,7 @@ mgpu.reveal("00/all-reduce", int(after[0]), "Rank 1 holds the same.")
 mgpu.plots.values_on_ranks(numbers, after);
 
 # %% [markdown]
-# `all_reduce` changed `mine` in place: run the cell above a second time, and each rank holds 6. Nearly
+# `all_reduce` changed `mine` in place: run that cell a second time, and each rank holds 6. Nearly
 # all of multi-GPU training is built from this one operation. In lesson 09 you will build
 # `DistributedDataParallel` from it.
 
@@ -243,6 +243,7 @@ mgpu.check("00/average", average, ranks=ranks)
 # ### Exercise 2: the slowest rank (3 minutes, difficulty 1 of 3)
 #
 # Each rank measured how many `seconds` its work took. Return the time of the slowest rank, on every rank.
+# `all_reduce` can do more than add: it takes an operation, `op=dist.ReduceOp.SUM` unless you name another.
 
 # %%
 def slowest(seconds):

@@ -478,7 +478,7 @@ print("weighted by 5 and 4 samples is: ", same(weighted, true_loss))
 # next lessons use, does this for you.
 
 # %% [markdown]
-# ### Dictionaries are cut, plain lists are not what you think
+# ### Dictionaries of tensors are cut, lists of names are not
 #
 # Tensors inside tuples, lists and dictionaries are scattered along their first dimension. Anything else
 # is handed to **every** replica whole. A list of 64 file names, for example:
@@ -530,7 +530,7 @@ print(f"{wrapper_name} on {devices[0].type}: {speedup:.2f} x the speed of one de
 #
 # The line above says what it brings and costs on this machine. The outputs meet on one device, Python runs on
 # one core, and five things behave differently from the plain model: small batches, BatchNorm, scalar losses,
-# plain lists, and attributes. The last of these you break yourself, further down.
+# lists of anything but tensors, and attributes. The last of these you break yourself, further down.
 
 # %% [markdown]
 # ## Exercises

@@ -155,7 +155,7 @@ def test_the_figure_says_on_what_it_was_measured_and_at_which_threads(finished: 
     drawn = (out / "throughput.svg").read_text(encoding="utf-8")
     for words in (
         "2 CPU ranks, gloo",
-        "95 % interval",
+        "range of 2 rounds",
         "one thread a rank; hatched: one process with 2 threads",
         "DataParallel is the threaded stand-in",
         "ideal: N x single",

@@ -180,3 +180,9 @@ def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "results").touch()
     with pytest.raises(ConfigError, match="is a file; the results need a folder"):
         folder(tmp_path / "results").check_folder(resume=False)
+
+
+def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(ConfigError, match=r"holds other files \(thesis\.tex, \.\.\.\); choose an empty --out"):
+        folder(tmp_path).check_folder(resume=False)
