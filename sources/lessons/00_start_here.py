@@ -58,7 +58,8 @@ mgpu.predict("00/need-gpus", ["all of it", "only the speed", "nothing"], answer=
 # %% [markdown]
 # ## Start two ranks
 #
-# A **[rank](../docs/glossary.md#rank)** is one process that takes part in a training job. It has a number, counted from 0. With GPUs,
+# A **[rank](../docs/glossary.md#rank)** is one process that takes part in a training job. It has a number, counted
+# from 0. With GPUs,
 # each rank drives one of them.
 
 # %%
@@ -67,7 +68,8 @@ ranks
 
 # %% [markdown]
 # That took a few seconds: two new Python processes started, imported PyTorch, found each other, and
-# formed a *[process group](../docs/glossary.md#process-group)*. They now wait for work. The last line says what they are and how they talk:
+# formed a *[process group](../docs/glossary.md#process-group)*. They now wait for work. The last line says what they
+# are and how they talk:
 # `gloo` between CPU processes, `nccl` between GPUs.
 #
 # `%%ranks` on the first line of a cell sends the cell to every rank, at the same time.
@@ -151,7 +153,8 @@ ranks.run(learn, sum(numbers))
 # %% [markdown]
 # ## Add up their numbers with all_reduce
 #
-# `all_reduce` is a **[collective](../docs/glossary.md#collective)**: an operation that all ranks call together. Every rank gives a tensor.
+# `all_reduce` is a **[collective](../docs/glossary.md#collective)**: an operation that all ranks call together.
+# Every rank gives a tensor.
 # Afterwards the tensor of every rank holds the sum.
 
 # %%
@@ -179,7 +182,8 @@ mgpu.plots.values_on_ranks(numbers, after);
 # ## Measure both ways
 #
 # How long does one addition take: by hand through the notebook, and with `all_reduce` between the ranks?
-# Each is done three times for [warm-up](../docs/glossary.md#warm-up), which does not count, and then measured 20 times.
+# Each is done three times for [warm-up](../docs/glossary.md#warm-up), which does not count, and then measured 20
+# times.
 
 # %%
 from mgpu_utils.timing import measure

@@ -94,7 +94,8 @@ mgpu.reveal("02/share", 100 * held["DDP"][0]["parameters"] / whole, unit="%")
 # %% [markdown]
 # ## By hand: layers on different ranks
 #
-# The plain idea: the first layers live on rank 0, the rest on rank 1. Such a part is called a **[stage](../docs/glossary.md#stage)**.
+# The plain idea: the first layers live on rank 0, the rest on rank 1. Such a part is called a
+# **[stage](../docs/glossary.md#stage)**.
 # Where to cut? Before layer 6, each stage holds about half of the bytes.
 
 # %%
@@ -208,7 +209,8 @@ mgpu.plots.stage_timeline(min(steps, key=duration), "One step, cut before layer 
 # %% [markdown]
 # ## Micro-batches: both at the same time
 #
-# Rank 1 need not wait for all 64 images. Cut the batch into **[micro-batches](../docs/glossary.md#micro_batch)**: when rank 0 has finished the
+# Rank 1 need not wait for all 64 images. Cut the batch into **[micro-batches](../docs/glossary.md#micro_batch)**:
+# when rank 0 has finished the
 # first one, it sends it away and goes on with the second, while rank 1 works on the first. This is a
 # *pipeline*.
 

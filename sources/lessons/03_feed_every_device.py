@@ -88,7 +88,8 @@ mgpu.reveal("03/processes", extra, "num_workers is 0 unless you say otherwise.")
 
 # %% [markdown]
 # With default settings nothing is parallel. The loop that trains also loads, one sample after the other.
-# With `num_workers=2` two **[workers](../docs/glossary.md#worker)** load: processes that do nothing else. (They are not ranks: they
+# With `num_workers=2` two **[workers](../docs/glossary.md#worker)** load: processes that do nothing else. (They are
+# not ranks: they
 # join no collective.)
 
 # %% [markdown]
@@ -172,7 +173,8 @@ for factor in (2, 4):
 # %% [markdown]
 # ### When loading is not the bottleneck
 #
-# The digits lie in memory and are quick to load. Time one [epoch](../docs/glossary.md#epoch) of loading alone, without a model:
+# The digits lie in memory and are quick to load. Time one [epoch](../docs/glossary.md#epoch) of loading alone,
+# without a model:
 
 # %%
 from functools import partial
@@ -287,7 +289,8 @@ print()
 print("with drop_last=True, never loaded:", ShardMap(ranks.run(sampled, True), 21).missing)
 
 # %% [markdown]
-# It **[pads](../docs/glossary.md#padding)**: to give each rank 11 samples it starts again from the front, and sample 0 is used twice. With
+# It **[pads](../docs/glossary.md#padding)**: to give each rank 11 samples it starts again from the front, and sample
+# 0 is used twice. With
 # `drop_last=True` it leaves a sample out instead. Both keep the ranks in step. For training one repeat in
 # an epoch does no harm. For an accuracy it does.
 

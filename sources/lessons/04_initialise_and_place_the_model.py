@@ -50,7 +50,8 @@ print("model:  still where it was:", model[0].weight.device.type, "| same object
 
 # %% [markdown]
 # A tensor stays where it is, and you get a copy: write `image = image.to(device)`. A model moves **in
-# place**, with all its parameters and [buffers](../docs/glossary.md#buffer) (tensors that belong to the model and are not trained).
+# place**, with all its parameters and [buffers](../docs/glossary.md#buffer) (tensors that belong to the model and
+# are not trained).
 # And with nothing else:
 
 # %% tags=["nbval-check-output"]
@@ -115,7 +116,8 @@ print(f"from the CPU to {here}:", still_held(mgpu.digits_cnn(), lambda m: m.to(h
 # %% [markdown]
 # ## On every rank: the same model?
 #
-# Each rank builds the network for itself. To compare, each makes a **[hash](../docs/glossary.md#hash)** of every tensor: eight digits
+# Each rank builds the network for itself. To compare, each makes a **[hash](../docs/glossary.md#hash)** of every
+# tensor: eight digits
 # that change when any bit of the tensor changes.
 
 # %% tags=["nbval-check-output"]
@@ -250,7 +252,8 @@ later
 print("no error, and different on the ranks:", later.different)
 
 # %% [markdown]
-# The **buffer** is equal again: DDP [broadcasts](../docs/glossary.md#broadcast) rank 0's buffers at the start of each forward. The
+# The **buffer** is equal again: DDP [broadcasts](../docs/glossary.md#broadcast) rank 0's buffers at the start of
+# each forward. The
 # **parameter** stays different, and nobody says so. DDP makes the replicas equal once, and from then on
 # relies on equal gradients.
 

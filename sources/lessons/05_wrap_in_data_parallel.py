@@ -87,7 +87,8 @@ master, first, second = (net[0].weight.data_ptr() for net in [model, *replicas])
 print("three weights in three places:", len({master, first, second}) == 3)
 
 # %% [markdown]
-# There is your `model`, called the **master copy** from now on, and there are two **[replicas](../docs/glossary.md#replica)** of it.
+# There is your `model`, called the **master copy** from now on, and there are two
+# **[replicas](../docs/glossary.md#replica)** of it.
 #
 # ## Move 3: apply in parallel
 #
@@ -179,7 +180,8 @@ print("calls (in main thread?, samples):", calls)
 # is no GPU at all, `device_ids` is `[]`. There was no error and no warning: `nn.DataParallel` silently
 # called the plain model. A "speed-up" measured like that compares a thing with itself.
 #
-# So where there are not two GPUs this course uses `mgpu.ThreadedDataParallel`. It is a **[stand-in](../docs/glossary.md#threaded-stand-in)**: it
+# So where there are not two GPUs this course uses `mgpu.ThreadedDataParallel`. It is a
+# **[stand-in](../docs/glossary.md#threaded-stand-in)**: it
 # does the same moves as the real class, with two CPU threads for two GPUs. With two GPUs you get the real
 # class.
 
@@ -351,7 +353,8 @@ for what, count in size.items():
 
 # %% [markdown]
 # On the way forward the copy of the model is most of what moves. On the way back, as many bytes of
-# gradients return. With N devices there are N - 1 copies, at every step. In the other main [strategy](../docs/glossary.md#strategy),
+# gradients return. With N devices there are N - 1 copies, at every step. In the other main
+# [strategy](../docs/glossary.md#strategy),
 # `DistributedDataParallel`, each rank keeps its own copy for the whole training, and only gradients
 # travel.
 

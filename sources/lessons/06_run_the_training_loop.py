@@ -103,7 +103,8 @@ mgpu.reveal("06/images", whole_epoch, "All of them, and rank 0 trained on the sa
 # %% [markdown]
 # ## One loop, three strategies
 #
-# Each rank needs its own shard of each [global batch](../docs/glossary.md#global_batch). What else is different? Here is all of it:
+# Each rank needs its own shard of each [global batch](../docs/glossary.md#global_batch). What else is different?
+# Here is all of it:
 #
 # | part of the loop | one device | DataParallel | DDP |
 # |---|---|---|---|

@@ -122,7 +122,8 @@ print(len(made), "optimizers, collectives in step():", sum(collectives(each.step
 # third, the **optimizer's state**. SGD with momentum keeps a running sum of gradients for each parameter.
 # Adam keeps two running means.
 #
-# Suppose a job is restarted, and only rank 0 finds its saved [optimizer state](../docs/glossary.md#optimizer-state). Rank 1 begins with a fresh
+# Suppose a job is restarted, and only rank 0 finds its saved [optimizer state](../docs/glossary.md#optimizer-state).
+# Rank 1 begins with a fresh
 # one:
 
 # %%

@@ -507,7 +507,8 @@ for name, net in {"flag": flagged, "frozen": frozen}.items():
 # %% [markdown]
 # ## Send fewer bytes
 #
-# A **[communication hook](../docs/glossary.md#communication-hook)** replaces what DDP does with a full bucket. It gets the bucket, and returns a future:
+# A **[communication hook](../docs/glossary.md#communication-hook)** replaces what DDP does with a full bucket. It
+# gets the bucket, and returns a future:
 # a promise of the averaged gradient. This one sends numbers of 2 bytes in place of 4:
 
 # %%
