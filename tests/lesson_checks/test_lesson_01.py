@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import textwrap
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from answer_cards import assert_wrong
 
 from mgpu_utils.exercises import check, hint
 from mgpu_utils.ranks import RankGroup
 from mgpu_utils.sample_machines import MACHINES, Gpu, Machine, runs_on
-
-
-@pytest.fixture(autouse=True)
-def _own_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MGPU_HOME", str(tmp_path))
-    monkeypatch.delenv("MGPU_STRICT", raising=False)
 
 
 def written(head: str, lines: str) -> Any:
@@ -26,11 +20,6 @@ def written(head: str, lines: str) -> Any:
     exec("import torch", cell)
     exec(f"def answer({head}):\n" + textwrap.indent(textwrap.dedent(lines), "    "), cell)
     return cell["answer"]
-
-
-def assert_wrong(card: Any, words: str) -> None:
-    assert card.kind == "wrong", card
-    assert words.casefold() in " ".join(str(card).split()).casefold(), card
 
 
 REFUSE = """

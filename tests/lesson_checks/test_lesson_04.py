@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import textwrap
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from answer_cards import assert_wrong
 
 from mgpu_utils.exercises import check, hint
 from mgpu_utils.models import digits_cnn
 from mgpu_utils.ranks import RankGroup
-
-
-@pytest.fixture(autouse=True)
-def _own_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MGPU_HOME", str(tmp_path))
-    monkeypatch.delenv("MGPU_STRICT", raising=False)
 
 
 def written(header: str, lines: str) -> Any:
@@ -27,11 +21,6 @@ def written(header: str, lines: str) -> Any:
     exec("from torch.nn.parallel import DistributedDataParallel as DDP", cell)
     exec(f"def {header}:\n" + textwrap.indent(textwrap.dedent(lines), "    "), cell)
     return cell[header.split("(")[0]]
-
-
-def assert_wrong(card: Any, words: str) -> None:
-    assert card.kind == "wrong", card
-    assert words.casefold() in " ".join(str(card).split()).casefold(), card
 
 
 AGREE_RIGHT = {

@@ -5,22 +5,16 @@ from __future__ import annotations
 import linecache
 import textwrap
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pytest
+from answer_cards import assert_wrong
 
 from mgpu_utils.exercises import check, hint
 from mgpu_utils.lesson_checks.lesson_06 import changed_lines
 from mgpu_utils.ranks import RankGroup
 
 _numbers = count()
-
-
-@pytest.fixture(autouse=True)
-def _own_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MGPU_HOME", str(tmp_path))
-    monkeypatch.delenv("MGPU_STRICT", raising=False)
 
 
 def written(code: str) -> Any:
@@ -224,8 +218,3 @@ def test_every_exercise_has_hints_and_starts_unattempted() -> None:
         assert check(name, *answers).kind == "open"
         assert hint(name).kind == "hint"
         assert len({str(hint(name, number)) for number in (1, 2, 3)}) == 3
-
-
-def assert_wrong(card: Any, words: str) -> None:
-    assert card.kind == "wrong", card
-    assert words.casefold() in " ".join(str(card).split()).casefold(), card

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
+from answer_cards import assert_wrong
 
 from mgpu_utils.exercises import check, hint
 from mgpu_utils.ranks import RankGroup
-
-
-@pytest.fixture(autouse=True)
-def _own_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MGPU_HOME", str(tmp_path))
-    monkeypatch.delenv("MGPU_STRICT", raising=False)
 
 
 @pytest.mark.parametrize("rate", [0.04, 0.05])
@@ -81,8 +75,3 @@ def test_every_exercise_has_hints_and_starts_unattempted(name: str) -> None:
     assert check(name, ...).kind == "open"
     assert hint(name).kind == "hint"
     assert len({str(hint(name, number)) for number in (1, 2, 3)}) == 3
-
-
-def assert_wrong(card: Any, words: str) -> None:
-    assert card.kind == "wrong", card
-    assert words.casefold() in " ".join(str(card).split()).casefold(), card

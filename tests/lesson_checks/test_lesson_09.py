@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import textwrap
-from pathlib import Path
 from typing import Any
 
 import pytest
+from answer_cards import assert_wrong
 
 from mgpu_utils.exercises import check, hint
 from mgpu_utils.ranks import RankGroup
-
-
-@pytest.fixture(autouse=True)
-def _own_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MGPU_HOME", str(tmp_path))
-    monkeypatch.delenv("MGPU_STRICT", raising=False)
 
 
 def written(signature: str, lines: str) -> Any:
@@ -278,8 +272,3 @@ def test_every_exercise_has_hints_and_starts_unattempted(name: str) -> None:
     assert check(name, ...).kind == "open"
     assert hint(name).kind == "hint"
     assert str(hint(name)) != str(hint(name, 1))
-
-
-def assert_wrong(card: Any, words: str) -> None:
-    assert card.kind == "wrong", card
-    assert words.casefold() in " ".join(str(card).split()).casefold(), card

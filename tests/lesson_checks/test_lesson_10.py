@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import textwrap
-from pathlib import Path
 from typing import Any
 
 import pytest
+from answer_cards import assert_wrong
 
 from mgpu_utils.exercises import check, hint
 from mgpu_utils.ranks import RankGroup
-
-
-@pytest.fixture(autouse=True)
-def _own_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MGPU_HOME", str(tmp_path))
-    monkeypatch.delenv("MGPU_STRICT", raising=False)
 
 
 def written(head: str, body: str) -> Any:
@@ -24,11 +18,6 @@ def written(head: str, body: str) -> Any:
     exec("import torch\nfrom itertools import islice\nimport torch.distributed as dist", cell)
     exec(f"def answer({head}):\n" + textwrap.indent(textwrap.dedent(body), "    "), cell)
     return cell["answer"]
-
-
-def assert_wrong(card: Any, words: str) -> None:
-    assert card.kind == "wrong", card
-    assert words.casefold() in " ".join(str(card).split()).casefold(), card
 
 
 # One step with scaler and clipping.
