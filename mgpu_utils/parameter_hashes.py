@@ -70,6 +70,6 @@ class HashTable:
         return "\n".join(line.rstrip() for line in lines)
 
     def _repr_png_(self) -> bytes:
-        from mgpu_utils.data_figures import hash_table, png_of
+        from mgpu_utils.figures.data import hash_table, png_of
 
         return png_of(hash_table(self))

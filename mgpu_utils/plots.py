@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mgpu_utils.data_figures import hash_table, loading_timeline, replica_drift, samples_seen, shard_map
-from mgpu_utils.device_figures import (
+from mgpu_utils.figures.data import hash_table, loading_timeline, replica_drift, samples_seen, shard_map
+from mgpu_utils.figures.devices import (
     bubble,
     bytes_per_rank,
     counted_and_usable,
@@ -11,7 +11,17 @@ from mgpu_utils.device_figures import (
     visible_devices,
     work_of_ranks,
 )
-from mgpu_utils.figure_style import (
+from mgpu_utils.figures.gradients import (
+    backward_timelines,
+    bytes_against_error,
+    gradients_on_ranks,
+    loss_curves,
+    sample_weights,
+    traffic_by_phase,
+)
+from mgpu_utils.figures.lessons import scattered_samples, step_cost, ten_steps, values_on_ranks
+from mgpu_utils.figures.proof import accuracy_and_throughput, broken_and_cured, step_hashes, weight_difference
+from mgpu_utils.figures.style import (
     BLACK,
     BLUE,
     GREEN,
@@ -27,18 +37,8 @@ from mgpu_utils.figure_style import (
     new_figure,
     styled,
 )
-from mgpu_utils.gradient_figures import (
-    backward_timelines,
-    bytes_against_error,
-    gradients_on_ranks,
-    loss_curves,
-    sample_weights,
-    traffic_by_phase,
-)
-from mgpu_utils.lesson_figures import scattered_samples, step_cost, ten_steps, values_on_ranks
-from mgpu_utils.proof_figures import accuracy_and_throughput, broken_and_cured, step_hashes, weight_difference
-from mgpu_utils.throughput_figure import throughput
-from mgpu_utils.training_figures import steps_of_ranks, training_runs
+from mgpu_utils.figures.throughput import throughput
+from mgpu_utils.figures.training import steps_of_ranks, training_runs
 
 __all__ = [
     "BLACK",

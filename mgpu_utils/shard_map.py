@@ -79,7 +79,7 @@ class ShardMap:
         return "\n".join(lines)
 
     def _repr_png_(self) -> bytes:
-        from mgpu_utils.data_figures import png_of, shard_map
+        from mgpu_utils.figures.data import png_of, shard_map
 
         return png_of(shard_map(self))
 

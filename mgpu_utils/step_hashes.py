@@ -74,7 +74,7 @@ class StepHashes:
         return "\n".join(line.rstrip() for line in lines)
 
     def _repr_png_(self) -> bytes:
-        from mgpu_utils.data_figures import png_of
-        from mgpu_utils.proof_figures import step_hashes
+        from mgpu_utils.figures.data import png_of
+        from mgpu_utils.figures.proof import step_hashes
 
         return png_of(step_hashes(self))

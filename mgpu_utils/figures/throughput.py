@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from mgpu_utils.figure_style import BLACK, STRATEGY_COLORS, STRATEGY_LABELS, VERMILION, new_figure, styled
+from mgpu_utils.figures.style import BLACK, STRATEGY_COLORS, STRATEGY_LABELS, VERMILION, new_figure, styled
 from mgpu_utils.timing import interval_words
 
 if TYPE_CHECKING:

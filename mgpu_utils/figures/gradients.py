@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from mgpu_utils.figure_style import (
+from mgpu_utils.figures.style import (
     BLACK,
     BLUE,
     GREEN,

@@ -8,8 +8,8 @@ import matplotlib
 import matplotlib.pyplot as plt
 import pytest
 
+from mgpu_utils.figures.training import steps_of_ranks, training_runs
 from mgpu_utils.timeline import Span
-from mgpu_utils.training_figures import steps_of_ranks, training_runs
 
 matplotlib.use("agg")
 

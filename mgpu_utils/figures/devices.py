@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from mgpu_utils.figure_style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, new_figure, styled
+from mgpu_utils.figures.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, new_figure, styled
 from mgpu_utils.timeline import Span, idle_share, on_one_clock
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mgpu_utils.figure_style import BLACK, BLUE, GREEN, GREY, ORANGE, VERMILION, new_figure, styled
+from mgpu_utils.figures.style import BLACK, BLUE, GREEN, GREY, ORANGE, VERMILION, new_figure, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
