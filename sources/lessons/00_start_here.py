@@ -1,10 +1,10 @@
 # %% [markdown]
 # # Start two processes and make them talk
 #
-# This course takes you from one device to many with PyTorch. You do it, you do not only read it: you run
-# every cell, change it, break it, and see the result on the machine in front of you. You need no GPU.
-# Everything in the course really runs on two CPU cores, and the same cells run unedited on two or more
-# GPUs.
+# This course takes you from one [device](../docs/glossary.md#device) to many with PyTorch. You do it, you do
+# not only read it: you run every cell, change it, break it, and see the result on the machine in front of
+# you. You need no GPU. Everything in the course really runs on two CPU cores, and the same cells run unedited
+# on two or more GPUs.
 #
 # **You'll do**
 #
@@ -15,7 +15,7 @@
 #
 # **You'll learn** what a rank is, how to read its output, and what a collective is.
 #
-# **You need** about 20 minutes and two CPU cores. Cells that differ on GPUs: none.
+# **You need** about 25 minutes and two CPU cores. Cells that differ on GPUs: none.
 
 # %% [markdown]
 # ## The map
@@ -58,9 +58,8 @@ mgpu.predict("00/need-gpus", ["all of it", "only the speed", "nothing"], answer=
 # %% [markdown]
 # ## Start two ranks
 #
-# A **[rank](../docs/glossary.md#rank)** is one process that takes part in a training job. It has a number, counted
-# from 0. With GPUs,
-# each rank drives one of them.
+# A **[rank](../docs/glossary.md#rank)** is one process that takes part in a training job. It has a number,
+# counted from 0. With GPUs, each rank drives one of them.
 
 # %%
 ranks = mgpu.start_ranks(2)
@@ -68,9 +67,9 @@ ranks
 
 # %% [markdown]
 # That took a few seconds: two new Python processes started, imported PyTorch, found each other, and
-# formed a *[process group](../docs/glossary.md#process-group)*. They now wait for work. The last line says what they
-# are and how they talk:
-# `gloo` between CPU processes, `nccl` between GPUs.
+# formed a *[process group](../docs/glossary.md#process-group)*. They now wait for work. The last line says what
+# they are, and which [backend](../docs/glossary.md#backend) carries what they send: `gloo` between CPU
+# processes, `nccl` between GPUs.
 #
 # `%%ranks` on the first line of a cell sends the cell to every rank, at the same time.
 
@@ -94,8 +93,8 @@ print(len(processes), "processes: this notebook and", len(processes) - 1, "ranks
 # %% [markdown]
 # ## Each rank has its own variables
 #
-# Let each rank make a number. `rank` and `world_size` are ready for you on every rank, and so are
-# `device`, `torch` and `dist` (which is `torch.distributed`).
+# Let each rank make a number. `rank` and [`world_size`](../docs/glossary.md#world_size) (how many ranks there
+# are) are ready for you on every rank, and so are `device`, `torch` and `dist` (which is `torch.distributed`).
 
 # %% tags=["nbval-check-output"]
 # %%ranks
@@ -153,9 +152,9 @@ ranks.run(learn, sum(numbers))
 # %% [markdown]
 # ## Add up their numbers with all_reduce
 #
-# `all_reduce` is a **[collective](../docs/glossary.md#collective)**: an operation that all ranks call together.
-# Every rank gives a tensor.
-# Afterwards the tensor of every rank holds the sum.
+# [`all_reduce`](../docs/glossary.md#all_reduce) is a **[collective](../docs/glossary.md#collective)**: an
+# operation that all ranks call together. Every rank gives a tensor. Afterwards the tensor of every rank holds
+# the sum.
 
 # %%
 mgpu.predict("00/all-reduce", int, answer=...,
@@ -175,15 +174,15 @@ mgpu.plots.values_on_ranks(numbers, after);
 
 # %% [markdown]
 # `all_reduce` changed `mine` in place: run that cell a second time, and each rank holds 6. Nearly
-# all of multi-GPU training is built from this one operation. In lesson 09 you will build
-# `DistributedDataParallel` from it.
+# all of multi-GPU training is built from this one operation. In lesson 09 you build from it what PyTorch
+# itself uses to train on many devices.
 
 # %% [markdown]
 # ## Measure both ways
 #
 # How long does one addition take: by hand through the notebook, and with `all_reduce` between the ranks?
-# Each is done three times for [warm-up](../docs/glossary.md#warm-up), which does not count, and then measured 20
-# times.
+# Each is done three times for [warm-up](../docs/glossary.md#warm-up), which does not count, and then measured
+# 20 times.
 
 # %%
 from mgpu_utils.timing import measure
@@ -347,6 +346,6 @@ with mgpu.start_ranks(2) as ranks:
 # 4. You froze the ranks: a collective that one rank never calls waits for ever. You read who waits for
 #    whom, and brought them back with `ranks.restart()`.
 #
-# **One step further.** How much faster does training get with two devices on *this* machine? [Compare
-# strategies](../benchmarks/01_compare_strategies.ipynb) measures it. Next: [01 Check the
-# devices](01_check_the_devices.ipynb).
+# **One step further.** You added up one number. How long does it take for a million of them, or for a whole
+# model? [Measure collectives](../benchmarks/04_measure_collectives.ipynb) draws it for *this* machine. Next:
+# [01 Check the devices](01_check_the_devices.ipynb).

@@ -1,6 +1,9 @@
 # %% [markdown]
 # # Check the devices
 #
+# In lesson 00 you started two ranks on what this machine has, and a table said why. Here you find out what
+# stands behind that table: which devices can train together, and how many ranks they can keep busy.
+#
 # **You'll do**
 #
 # 1. count the devices of this machine, and ask what the count leaves out
@@ -11,7 +14,7 @@
 # **You'll learn** the difference between a device that is plugged in, one that is counted, and one that
 # can take part in training.
 #
-# **You need** about 35 minutes, two CPU cores, and lesson 00. Cells that differ on GPUs: none.
+# **You need** about 50 minutes, two CPU cores, and lesson 00. Cells that differ on GPUs: none.
 
 # %% [markdown]
 # ## The claim
@@ -56,8 +59,8 @@ print("CUDA:", torch.version.cuda, " ROCm:", torch.version.hip)
 # %% [markdown]
 # When both are `None`, this build cannot use an NVIDIA or AMD GPU, whatever is plugged in.
 #
-# **Can the devices talk to each other?** Ranks exchange tensors through a
-# [backend](../docs/glossary.md), and each is built in or not. GPUs need `nccl`, CPU ranks need `gloo`.
+# **Can the devices talk to each other?** Each backend of lesson 00 is built into PyTorch, or not. Ranks on
+# GPUs need `nccl`, ranks on CPUs need `gloo`.
 
 # %%
 import torch.distributed as dist
@@ -209,7 +212,7 @@ def good_gpus(machine, need_gib=4):
     return [gpu for gpu in fits if runs_on(gpu.capability, machine.built_for)]
 
 # %% [markdown]
-# To train *together*, they also need a [backend](../docs/glossary.md#backend) that joins them:
+# To train *together*, they also need a backend that joins them:
 
 # %%
 def together(machine):
@@ -282,7 +285,8 @@ ranks.run(lambda: f"rank {rank} of world_size {world_size}, on {device}")
 
 # %% [markdown]
 # First one rank works, then two at the same time, then three, then all four. Each has the same matrices
-# to multiply.
+# to multiply. They begin together: [`barrier`](../docs/glossary.md#barrier) is a collective that moves nothing,
+# it makes every rank wait until all have come.
 
 # %%
 from mgpu_utils.timing import measure
@@ -337,8 +341,8 @@ mgpu.plots.work_of_ranks(lines, "Matrix products by 1 to 4 ranks, one thread eac
 # %% [markdown]
 # On a quiet machine a line rises as long as there is a free core for one more rank, and then it stays
 # level: the ranks take turns, and four on one core do the work of one. Their results are right all the
-# same, so the course runs everywhere. But a speed-up can only be measured up to the number of usable cores,
-# less whatever else keeps them busy.
+# same, so the course runs everywhere. But a [speed-up](../docs/glossary.md#speed-up) can only be measured up to
+# the number of usable cores, less whatever else keeps them busy.
 
 # %% [markdown]
 # ## Verdict on the claim
@@ -405,11 +409,11 @@ mgpu.check("01/physical", physical)
 # ### Exercise 3: one device a rank (8 minutes, difficulty 2 of 3)
 #
 # A job runs on several machines, with as many ranks on each as it has GPUs. `rank` counts over all
-# machines, `local_rank` starts at 0 on each of them, and `gpus` is the number of usable GPUs of this
-# machine. Return the device of the rank: a GPU of its own, or the CPU where there are no GPUs. When GPUs are
-# there but not one for this rank, raise a `ValueError`.
+# machines, [`local_rank`](../docs/glossary.md#local_rank) starts at 0 on each of them, and `gpus` is the
+# number of usable GPUs of this machine. Return the device of the rank: a GPU of its own, or the CPU where
+# there are no GPUs. When GPUs are there but not one for this rank, raise a `ValueError`.
 #
-# The check tries made-up machines. Then each of the four ranks adds up its share of the digits on the device
+# The check tries made-up machines. Then each of the four ranks adds up its part of the digits on the device
 # that you chose, and the total must be what one process finds.
 
 # %%
@@ -507,6 +511,6 @@ torch.cuda.is_initialized()
 # 3. You counted what can be used on eight machines: three of six counts promised too much.
 # 4. You measured how many ranks keep busy: as many as there are usable cores.
 #
-# **One step further.** What do the devices of this machine bring for training? [Compare
-# strategies](../benchmarks/01_compare_strategies.ipynb) measures it. Next: [02 Split a model across
-# devices](02_split_a_model.ipynb).
+# **One step further.** Matrix products are not training. [Scale out](../benchmarks/02_scale_out.ipynb) measures
+# what 1, 2, ... up to all devices of this machine bring for a whole training step. Next: [02 Split a model
+# across devices](02_split_a_model.ipynb).

@@ -1,6 +1,9 @@
 # %% [markdown]
 # # Split a model across devices
 #
+# In lesson 01 you counted the devices that can train together. The first reason to want several of them is a
+# model that does not fit on one.
+#
 # **You'll do**
 #
 # 1. count the bytes that each rank holds under `DistributedDataParallel`
@@ -10,14 +13,14 @@
 #
 # **You'll learn** three ways to train a model that is too large for one device, and what each costs.
 #
-# **You need** about 50 minutes, two CPU cores, and lessons 00 and 01. Cells that differ on GPUs: none.
+# **You need** about 65 minutes, two CPU cores, and lessons 00 and 01. Cells that differ on GPUs: none.
 
 # %% [markdown]
 # ## The claim
 #
 # > When a model is too large for one GPU, `DistributedDataParallel` helps.
 #
-# `DistributedDataParallel`, or [DDP](../docs/glossary.md), is the class of PyTorch for training on many
+# `DistributedDataParallel`, or **[DDP](../docs/glossary.md#ddp)**, is the class of PyTorch for training on many
 # devices: one rank a device. Do you believe that it helps here? Commit yourself before you go on.
 
 # %%
@@ -44,7 +47,9 @@ whole = sum(p.nbytes for p in model.parameters())
 ranks = mgpu.start_ranks(2)
 
 # %% [markdown]
-# A batch is 64 images. Each rank gets it, and the tools for this lesson:
+# In all lessons one [step](../docs/glossary.md#step) uses 64 images, over all devices together. That is the
+# **[global batch](../docs/glossary.md#global_batch)**. Each rank gets it,
+# and the tools for this lesson:
 
 # %% tags=["nbval-check-output"]
 # %%ranks
@@ -52,6 +57,13 @@ from torch.nn.functional import cross_entropy
 torch.backends.cudnn.allow_tf32 = False  # full precision on GPUs, to compare results
 images, labels = (tensor.to(device) for tensor in mgpu.digits(train=True)[:64])
 print("of world_size", world_size, tuple(images.shape), tuple(labels.shape))
+
+# %% [markdown]
+# Where the ranks share the batch, each takes its half:
+
+# %%
+# %%ranks
+x, y = images.chunk(world_size)[rank], labels.chunk(world_size)[rank]
 
 # %% [markdown]
 # ## Count the bytes of DDP
@@ -79,8 +91,12 @@ def bytes_held(module):
 # %%ranks
 from torch.nn.parallel import DistributedDataParallel
 ddp = DistributedDataParallel(mgpu.digits_cnn(seed=0).to(device))
-cross_entropy(ddp(images.chunk(2)[rank]), labels.chunk(2)[rank]).backward()
+cross_entropy(ddp(x), y).backward()
 print(bytes_held(ddp))
+
+# %% [markdown]
+# Bring the counts into the notebook. `bytes_held` and `ddp` are names of the ranks, and the notebook has
+# neither. So it sends a `lambda`, and each rank looks the names up when it runs it.
 
 # %%
 held = {"DDP": ranks.run(lambda: bytes_held(ddp))}
@@ -95,8 +111,7 @@ mgpu.reveal("02/share", 100 * held["DDP"][0]["parameters"] / whole, unit="%")
 # ## By hand: layers on different ranks
 #
 # The plain idea: the first layers live on rank 0, the rest on rank 1. Such a part is called a
-# **[stage](../docs/glossary.md#stage)**.
-# Where to cut? Before layer 6, each stage holds about half of the bytes.
+# **[stage](../docs/glossary.md#stage)**. Where to cut? Before layer 6, each stage holds about half of the bytes.
 
 # %%
 # %%ranks
@@ -195,8 +210,8 @@ mgpu.plots.stage_timeline(quickest, "One step, cut before layer 6, as measured")
 # 0 makes, and on the way back it is the other way round. With two stages at least half of the time is lost,
 # with four stages three quarters.
 #
-# Rank 1 has half of the bytes, and next to nothing to do. So it matters what the cut balances, bytes
-# or time. Cut before layer 3, so that rank 1 gets the larger convolution:
+# Rank 1 has half of the bytes, and far less than half of the work. So it matters what the cut balances,
+# bytes or time. Cut before layer 3, so that rank 1 gets the larger convolution:
 
 # %%
 ranks.run(lambda: cut_before(3))
@@ -204,15 +219,14 @@ steps = [ranks.run(lambda: step()) for _ in range(10)]
 mgpu.plots.stage_timeline(min(steps, key=duration), "One step, cut before layer 3, as measured");
 
 # %% [markdown]
-# Both have work now, and still they take turns.
+# Rank 1 has more to do now, and still they take turns.
 
 # %% [markdown]
 # ## Micro-batches: both at the same time
 #
 # Rank 1 need not wait for all 64 images. Cut the batch into **[micro-batches](../docs/glossary.md#micro_batch)**:
-# when rank 0 has finished the
-# first one, it sends it away and goes on with the second, while rank 1 works on the first. This is a
-# *pipeline*.
+# when rank 0 has finished the first one, it sends it away and goes on with the second, while rank 1 works on
+# the first. This is a *[pipeline](../docs/glossary.md#pipeline)*.
 
 # %%
 mgpu.predict("02/bubble", float, answer=..., unit="%",
@@ -388,9 +402,9 @@ print(f"by hand {by_hand * 1e3:.0f} ms, ScheduleGPipe {by_torch * 1e3:.0f} ms a 
 # ## Cut every tensor: fully_shard
 #
 # A pipeline cuts *between* layers. `fully_shard` cuts each parameter: every rank keeps one slice of every
-# tensor. When a layer is needed, all ranks send each other their slices (`all_gather`), use the whole
-# layer, and let it go. Each rank works on its own part of the batch, as under DDP. This is also known as
-# FSDP.
+# tensor, its **[shard](../docs/glossary.md#shard)**. When a layer is needed, all ranks send each other
+# their shards ([`all_gather`](../docs/glossary.md#all_gather)), use the whole layer, and let it go. Each
+# rank works on its own part of the batch, as under DDP. This is also known as FSDP.
 
 # %%
 # %%ranks
@@ -415,14 +429,14 @@ import warnings
 from torch.distributed.tensor.debug import CommDebugMode
 
 warnings.simplefilter("ignore")
-half = images.chunk(2)[rank], labels.chunk(2)[rank]
 with CommDebugMode() as sent:
-    cross_entropy(sharded(half[0]), half[1]).backward()
+    cross_entropy(sharded(x), y).backward()
 print({str(call).split(".")[-1]: times for call, times in sent.get_comm_counts().items()})
 
 # %% [markdown]
 # Five layers have parameters. Each was gathered twice, for the way forward and for the way back, and its
-# gradient was averaged and dealt out in slices once (`reduce_scatter`). And the bytes?
+# gradient was averaged and dealt out in shards once
+# ([`reduce_scatter`](../docs/glossary.md#reduce_scatter)). And the bytes?
 
 # %% tags=["nbval-check-output"]
 # %%ranks
@@ -446,7 +460,7 @@ def look(layer, inputs):
     print(f"while it works {layer.weight.nbytes:,} bytes", end=", ")
 
 handle = sharded[7].register_forward_pre_hook(look)
-sharded(half[0])
+sharded(x)
 sharded.reshard()
 print(f"before and after {bytes_of([sharded[7].weight]):,}")
 handle.remove()
@@ -458,8 +472,9 @@ handle.remove()
 # the two stages for the first half of the batch, ranks 2 and 3 for the second half. DDP joins the two
 # copies of each *stage*.
 #
-# Four ranks, so a new group. On fewer than four GPUs they share the CPU. A **mesh** numbers them in two
-# directions: which replica, and which stage.
+# Four ranks, so a new group. On fewer than four GPUs they share the CPU. A
+# **[mesh](../docs/glossary.md#mesh)** numbers them in two directions: which copy of the model, called a
+# **[replica](../docs/glossary.md#replica)**, and which stage of it.
 
 # %%
 images, labels = mgpu.digits(train=True)[:64]
@@ -472,8 +487,8 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 mesh = init_device_mesh(device.type, (2, 2), mesh_dim_names=("replica", "stage"))
-replica, half = mesh.get_coordinate()
-layers = slice(6 * half, 6 * half + 6)
+replica, number = mesh.get_coordinate()
+layers = slice(6 * number, 6 * number + 6)
 stage = mgpu.digits_cnn(seed=0)[layers].to(device)
 stage = DistributedDataParallel(stage, process_group=mesh["replica"].get_group())
 
@@ -483,7 +498,7 @@ stage = DistributedDataParallel(stage, process_group=mesh["replica"].get_group()
 # %%
 # %%ranks
 def step_of_four(images, labels):
-    if half == 0:
+    if number == 0:
         hidden = stage(images)
         dist.send(hidden.detach(), rank + 1)
         grad = torch.empty_like(hidden)
@@ -510,7 +525,7 @@ def one_step(images, labels):
     step_of_four(images.chunk(2)[replica], labels.chunk(2)[replica])
     size = sum(p.nbytes for p in stage.parameters())
     right = same_as_one_device(images, labels)
-    return f"replica {replica}, stage {half}: {size:,} bytes, right gradients: {right}"
+    return f"replica {replica}, stage {number}: {size:,} bytes, right gradients: {right}"
 
 ranks.run(one_step, images, labels)
 
@@ -599,8 +614,9 @@ mgpu.check("02/turns", last_stage_in_turns, ranks=ranks)
 # ## Break it: a tensor left on the wrong device
 #
 # One process can drive two devices as well, with half of the layers on each. Then nothing has to be sent by
-# hand, but every tensor has to be moved. Where there are not two GPUs, `meta` is the second device: every
-# machine has it. It knows shapes and computes nothing, and it is as strict as a GPU. (Its trace is longer.)
+# hand, but every tensor has to be moved. Where there are not two GPUs,
+# [`meta`](../docs/glossary.md#meta-device) is the second device: every machine has it. It knows shapes and
+# computes nothing, and it is as strict as a GPU. (Its trace is longer.)
 
 # %%
 import torch
@@ -663,11 +679,11 @@ ranks.run(lambda: dist.get_world_size())
 # 1. You counted the bytes of DDP: a whole model on every rank.
 # 2. You put layers on different ranks by hand, with `send` and `recv`: right gradients, about half of the
 #    bytes, and never two ranks at work at once.
-# 3. You cut the batch into micro-batches, and the idle time fell as the formula says, until handing over
-#    costs more than it brings.
+# 3. You cut the batch into micro-batches, and measured the idle time beside the formula, which does not know
+#    what handing over costs.
 # 4. You cut every tensor with `fully_shard`: half of the bytes on each rank, and the model travels at each
 #    step. And you put DDP on top of a split model.
 #
-# **One step further.** This network fits everywhere, so what does sharing the *batch* bring for it? [Compare
-# strategies](../benchmarks/01_compare_strategies.ipynb) measures it. Next: [03 Feed every
-# device](03_feed_every_device.ipynb).
+# **One step further.** The formula for the bubble predicted a time before you measured it.
+# [Predict](../benchmarks/06_predict.ipynb) does so for whole training steps, on more devices than this machine
+# has. Next: [03 Feed every device](03_feed_every_device.ipynb).

@@ -1,6 +1,9 @@
 # %% [markdown]
 # # Feed every device
 #
+# In lesson 02 you cut the model. From here on each device holds a whole model, and the *batch* is cut. So
+# every device needs data of its own, and in time.
+#
 # **You'll do**
 #
 # 1. load batches by hand, then with a `DataLoader`, and find out which process loads them
@@ -12,7 +15,7 @@
 # **You'll learn** what workers do and what they do not, why shards repeat samples, and what `set_epoch` is
 # for.
 #
-# **You need** about 45 minutes, two CPU cores, and lesson 00. Cells that differ on GPUs: none.
+# **You need** about 55 minutes, two CPU cores, and lessons 00 to 02. Cells that differ on GPUs: none.
 
 # %% [markdown]
 # ## The claim
@@ -88,9 +91,8 @@ mgpu.reveal("03/processes", extra, "num_workers is 0 unless you say otherwise.")
 
 # %% [markdown]
 # With default settings nothing is parallel. The loop that trains also loads, one sample after the other.
-# With `num_workers=2` two **[workers](../docs/glossary.md#worker)** load: processes that do nothing else. (They are
-# not ranks: they
-# join no collective.)
+# With `num_workers=2` two **[workers](../docs/glossary.md#worker)** load: processes that do nothing else. (They
+# are not ranks: they join no collective.)
 
 # %% [markdown]
 # ## Measure: who waits for whom
@@ -193,8 +195,8 @@ for workers in (0, 2):
 # ### The last metre: from memory to the device
 #
 # A GPU fetches a batch from the computer's memory. It can do so while the program goes on
-# (`non_blocking=True`), provided that the memory is **pinned**, which means that the system may not move
-# it. `DataLoader(..., pin_memory=True)` does that.
+# (`non_blocking=True`), provided that the memory is **[pinned](../docs/glossary.md#pinned-memory)**, which means
+# that the system may not move it. `DataLoader(..., pin_memory=True)` does that.
 
 # %%
 batch = torch.rand(64, 3, 224, 224)
@@ -253,8 +255,8 @@ mgpu.reveal("03/different", different)
 # %% [markdown]
 # ### Shards by hand
 #
-# The **[shard](../docs/glossary.md)** of a rank is the part of the data that this rank sees. Deal the samples
-# out like cards, one to each rank in turn: a slice with a step.
+# In lesson 02 a shard was a rank's slice of a tensor. From now on it is the part of the *data* that this rank
+# sees. Deal the samples out like cards, one to each rank in turn: a slice with a step.
 
 # %%
 def dealt():
@@ -289,16 +291,18 @@ print()
 print("with drop_last=True, never loaded:", ShardMap(ranks.run(sampled, True), 21).missing)
 
 # %% [markdown]
-# It **[pads](../docs/glossary.md#padding)**: to give each rank 11 samples it starts again from the front, and sample
-# 0 is used twice. With
-# `drop_last=True` it leaves a sample out instead. Both keep the ranks in step. For training one repeat in
-# an epoch does no harm. For an accuracy it does.
+# It **[pads](../docs/glossary.md#padding)**: to give each rank 11 samples it starts again from the front,
+# and sample 0 is used twice. With `drop_last=True` it leaves a sample out instead. Both keep the ranks in
+# step. For training one repeat in an epoch does no harm. For an accuracy it does.
 
 # %% [markdown]
 # ## What padding does to an accuracy
 #
 # Take a model that is right on sample 0 and wrong on the other 20. Its accuracy is 1/21. Let the ranks
-# count, and add up their counts:
+# count, and add up their counts: once with `DistributedSampler`, once with the loader of this course.
+#
+# That loader belongs to a **[strategy](../docs/glossary.md#strategy)**, an object that knows how a training job
+# uses its devices. `mgpu.DistributedDataParallel()` is the strategy for DDP. Lesson 06 shows what else it knows.
 
 # %%
 def count(loader):
@@ -325,7 +329,7 @@ print(f"{'the truth':20} {1 / 21:.4f}")
 # the error is small. It also changes with the number of ranks, so two machines report different
 # accuracies for the same model.
 #
-# `strategy.loader` is the loader which the training loop of this course uses. What does it do?
+# What does the course's loader do?
 
 # %%
 def course():
@@ -339,8 +343,8 @@ ShardMap(ranks.run(course), samples=21)
 #
 # - **It never pads.** A rank may get fewer samples in the last step, even none; it still takes the step.
 #   So counts are exact, for any number of ranks.
-# - **Its batch size is the [global batch](../docs/glossary.md)**, 8 here. `DataLoader` with a
-#   `DistributedSampler` wants the per-device batch, 4.
+# - **Its batch size is the global batch**, 8 here. `DataLoader` with a `DistributedSampler` wants the
+#   [per-device batch](../docs/glossary.md#per_device_batch), 4.
 # - **It cuts each global batch into neighbouring pieces.** So both ranks together hold, at each step, what
 #   one device would hold at that step. This makes results comparable from one device to many.
 
@@ -565,6 +569,6 @@ ranks.shutdown()
 # 5. You looked after the seeds: one for the order, the same everywhere; another on each rank for everything
 #    random inside the samples. And `set_epoch` at every epoch.
 #
-# **One step further.** How much of a step is left for loading on *this* machine? [Compare
-# strategies](../benchmarks/01_compare_strategies.ipynb) measures steps with the data already in place.
-# Next: [04 Initialise and place the model](04_initialise_and_place_the_model.ipynb).
+# **One step further.** How many workers, and which batch, suit *this* machine best?
+# [Tune](../benchmarks/05_tune.ipynb) measures it. Next: [04 Initialise and place the
+# model](04_initialise_and_place_the_model.ipynb).

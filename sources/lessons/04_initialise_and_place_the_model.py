@@ -1,6 +1,9 @@
 # %% [markdown]
 # # Initialise and place the model
 #
+# In lesson 03 each rank got data of its own. With the model it is the other way round: it has to be the same
+# on every rank.
+#
 # **You'll do**
 #
 # 1. move a model to a device, and find out what moves and what stays behind
@@ -12,7 +15,7 @@
 #
 # **You'll learn** what has to be the same on every rank, who makes it the same, and when nobody does.
 #
-# **You need** about 45 minutes, two CPU cores, and lesson 00. Cells that differ on GPUs: none.
+# **You need** about 50 minutes, two CPU cores, and lessons 00 to 03. Cells that differ on GPUs: none.
 
 # %% [markdown]
 # ## The claim
@@ -35,9 +38,8 @@ mgpu.predict("04/heal", ["come together", "keep their distance", "drift further 
 # %% [markdown]
 # ## What .to does
 #
-# `.to(device)` is written alike for a tensor and for a model. It does two different things. The device
-# `meta` is there on every machine; its tensors have a shape, and no numbers and no memory. As a place to
-# move something to, it will do.
+# `.to(device)` is written alike for a tensor and for a model. It does two different things. As a place to
+# move something to, `meta` from lesson 02 will do.
 
 # %% tags=["nbval-check-output"]
 import torch
@@ -50,9 +52,8 @@ print("model:  still where it was:", model[0].weight.device.type, "| same object
 
 # %% [markdown]
 # A tensor stays where it is, and you get a copy: write `image = image.to(device)`. A model moves **in
-# place**, with all its parameters and [buffers](../docs/glossary.md#buffer) (tensors that belong to the model and
-# are not trained).
-# And with nothing else:
+# place**, with all its parameters and [buffers](../docs/glossary.md#buffer) (tensors that belong to the model
+# and are not trained). And with nothing else:
 
 # %% tags=["nbval-check-output"]
 class Scaled(nn.Module):
@@ -68,7 +69,7 @@ for name in ("weight", "mean", "scale"):
 
 # %% [markdown]
 # `scale` is a plain attribute. It stayed behind, and it is missing in `state_dict()` too. On a GPU `forward`
-# would stop with *Expected all tensors to be on the same device*. Make it a buffer.
+# would stop as in lesson 02: *Expected all tensors to be on the same device*. Make it a buffer.
 #
 # Half-moved models happen. `require_device` looks before you start, and names the first tensor that lies
 # elsewhere:
@@ -116,9 +117,8 @@ print(f"from the CPU to {here}:", still_held(mgpu.digits_cnn(), lambda m: m.to(h
 # %% [markdown]
 # ## On every rank: the same model?
 #
-# Each rank builds the network for itself. To compare, each makes a **[hash](../docs/glossary.md#hash)** of every
-# tensor: eight digits
-# that change when any bit of the tensor changes.
+# Each rank builds the network for itself. To compare, each makes a **[hash](../docs/glossary.md#hash)** of
+# every tensor: eight digits that change when any bit of the tensor changes.
 
 # %% tags=["nbval-check-output"]
 ranks = mgpu.start_ranks(2)
@@ -169,8 +169,8 @@ for logs_first in (False, True):
 # %% [markdown]
 # ### By hand: send rank 0's model to all
 #
-# `dist.broadcast(tensor, src=0)` is a collective: the tensor of every rank becomes that of rank 0. Do it with
-# the data of every parameter:
+# [`dist.broadcast(tensor, src=0)`](../docs/glossary.md#broadcast) is a collective: the tensor of every rank
+# becomes that of rank 0. Do it with the data of every parameter:
 
 # %%
 def broadcast_parameters(model):
@@ -188,9 +188,8 @@ HashTable(ranks.run(agree_by_hand))
 # %% [markdown]
 # ### The real one: DDP does it when it wraps
 #
-# `DistributedDataParallel` ([DDP](../docs/glossary.md)) broadcasts rank 0's model when you wrap it. Compare
-# both ways on a model with a buffer, and count the collectives: `CommDebugMode` counts what the code
-# inside it sends.
+# DDP broadcasts rank 0's model when you wrap it. Compare both ways on a model with a buffer, and count the
+# collectives with `CommDebugMode`, as in lesson 02.
 
 # %%
 from torch.distributed.tensor.debug import CommDebugMode
@@ -252,8 +251,7 @@ later
 print("no error, and different on the ranks:", later.different)
 
 # %% [markdown]
-# The **buffer** is equal again: DDP [broadcasts](../docs/glossary.md#broadcast) rank 0's buffers at the start of
-# each forward. The
+# The **buffer** is equal again: DDP broadcasts rank 0's buffers at the start of each forward. The
 # **parameter** stays different, and nobody says so. DDP makes the replicas equal once, and from then on
 # relies on equal gradients.
 
@@ -262,7 +260,8 @@ print("no error, and different on the ranks:", later.different)
 #
 # BatchNorm computes a mean over the batch. Under DDP each rank sees its own shard, so each has a mean of its
 # own. `SyncBatchNorm` computes it over all ranks, and is put in *before* wrapping. It runs on GPUs only:
-# on a CPU, DDP refuses to wrap it. `convert_sync_batch_norm` converts where that works.
+# on a CPU, DDP refuses to wrap it. `convert_sync_batch_norm` converts where that works. The digits network has
+# GroupNorm, which needs no other sample, so this cell takes a small ResNet.
 
 # %%
 from mgpu_utils.sync_batch_norm import convert_sync_batch_norm
@@ -284,8 +283,9 @@ for number, (layers, notices) in enumerate(ranks.run(convert_twice)):
 # %% [markdown]
 # ## Place a model that was never initialised
 #
-# A large model should not be built in the CPU's memory first, filled with random numbers, and then be overwritten
-# by a checkpoint. Build its skeleton on `meta`, then reserve memory where it will live:
+# A large model should not be built in the CPU's memory first, filled with random numbers, and then be
+# overwritten by a [checkpoint](../docs/glossary.md#checkpoint). Build its skeleton on `meta`, then reserve memory
+# where it will live:
 
 # %% tags=["nbval-check-output"]
 def held_bytes(model):
@@ -396,9 +396,9 @@ mgpu.check("04/agree", agree, ranks=ranks)
 # %% [markdown]
 # ### Exercise 2: somebody else's checkpoint (8 minutes, difficulty 2 of 3)
 #
-# `state` is a state dict. It may come from the plain model or from a wrapped one (`DataParallel`, lesson 05, adds the
-# same prefix). Load it into the plain `model`. A checkpoint of another model must still raise an error. And
-# look out: a model may have a layer of its own that is called `module`.
+# `state` is a state dict. It may come from the plain model or from a wrapped one. (Lesson 05 has another
+# wrapper, which adds the same prefix.) Load it into the plain `model`. A checkpoint of another model must
+# still raise an error. And look out: a model may have a layer of its own that is called `module`.
 
 # %%
 def load_any(model, state):
@@ -504,7 +504,8 @@ mgpu.reveal("04/heal", outcome)
 # average is that of two different models, at the weights of neither.
 #
 # This is what you would get from DDP if it did not broadcast when it wraps, or if the weights were changed on
-# one rank afterwards. The check is cheap, so make it: hash the parameters on every rank, now and then.
+# one rank afterwards. The check is cheap, so make it: hash the parameters on every rank, now and then. Here after
+# 10 steps of `mgpu.train`, the training loop that lesson 06 builds:
 
 # %% tags=["nbval-check-output"]
 def wrapped_then_trained():
@@ -539,4 +540,4 @@ ranks.shutdown()
 #
 # **One step further.** What does keeping replicas equal cost at each step? [Compare
 # strategies](../benchmarks/01_compare_strategies.ipynb) measures DDP beside jobs that never talk. Next:
-# [05 Wrap it in DataParallel](05_wrap_in_data_parallel.ipynb).
+# [05 Wrap a model in DataParallel](05_wrap_in_data_parallel.ipynb).

@@ -1,6 +1,9 @@
 # %% [markdown]
 # # Wrap a model in DataParallel
 #
+# In lesson 04 every rank had a model, and the ranks had to agree. This lesson does without ranks: one process
+# drives all devices, and keeps one model.
+#
 # **You'll do**
 #
 # 1. split a batch over two replicas by hand, and get the gradient of one device
@@ -11,14 +14,15 @@
 # **You'll learn** the four moves *scatter, replicate, apply, gather*, where the gradients land, and when
 # one line is not enough.
 #
-# **You need** about 45 minutes, two CPU cores, and lesson 00. Cells that differ on GPUs: none.
+# **You need** about 50 minutes, two CPU cores, and lessons 00 to 04. Cells that differ on GPUs: none.
 
 # %% [markdown]
 # ## The claim
 #
 # > Wrap the model: `model = nn.DataParallel(model)`. One line, and the rest is automatic.
 #
-# Do you believe it? Commit yourself before you go on.
+# [`nn.DataParallel`](../docs/glossary.md#dataparallel) is PyTorch's class for one process with several GPUs. Do you
+# believe the claim? Commit yourself before you go on.
 
 # %%
 import mgpu_utils as mgpu
@@ -43,8 +47,7 @@ on_gpus = devices[0].type == "cuda"
 print("replicas on:", *devices)
 
 # %% [markdown]
-# The running example of the course: 8 by 8 images of handwritten digits, a small convolutional network,
-# and batches of 64.
+# The digits, the network and the batch of 64, as before:
 
 # %% tags=["nbval-check-output"]
 images, labels = mgpu.digits(train=True)[:64]
@@ -56,7 +59,8 @@ print(tuple(images.shape), tuple(labels.shape), parameters, "parameters")
 # %% [markdown]
 # ## By hand, move 1: scatter
 #
-# Cut the batch along its first dimension. Send each piece to its device.
+# [Scatter](../docs/glossary.md#scatter): cut the batch along its first dimension, and send each piece to
+# its device.
 
 # %% tags=["nbval-check-output"]
 pieces = [piece.to(device) for piece, device in zip(images.chunk(2), devices)]
@@ -71,8 +75,27 @@ names = [f"replica {i} ({device})" for i, device in enumerate(devices)]
 mgpu.plots.scattered_samples(few, [len(piece) for piece in few.chunk(2)], names);
 
 # %% [markdown]
-# The first half went to replica 0 and the second half to replica 1. Nothing is shuffled, nothing is
-# dropped, and no sample is used twice.
+# The first half goes to replica 0 and the second half to replica 1. Nothing is shuffled, nothing is dropped,
+# and no sample is used twice.
+#
+# Batches do not always divide so well. A piece has `batch / devices` samples, rounded **up**, and the last
+# devices get what is left. Look before you train:
+
+# %% tags=["nbval-check-output"]
+def preview(batch, devices):
+    sizes = [len(piece) for piece in torch.arange(batch).chunk(devices)]
+    sizes += [0] * (devices - len(sizes))
+    idle, single = sizes.count(0), sizes.count(1)
+    warning = f"  WARNING: {idle} with no sample, {single} with one" if idle or single else ""
+    print(f"{batch:2} samples on {devices} devices: {sizes}{warning}")
+
+for batch, count in [(64, 2), (9, 2), (9, 4), (5, 4), (7, 4), (1, 2)]:
+    preview(batch, count)
+
+# %% [markdown]
+# A device that gets nothing is paid for and does no work. A device that gets a single sample is worse off than
+# it looks: where BatchNorm has one value a channel to normalise, training stops with an error (*Expected more
+# than 1 value per channel*). The last batch of an epoch is often such a batch: `drop_last=True` leaves it out.
 
 # %% [markdown]
 # ## Move 2: replicate
@@ -87,8 +110,8 @@ master, first, second = (net[0].weight.data_ptr() for net in [model, *replicas])
 print("three weights in three places:", len({master, first, second}) == 3)
 
 # %% [markdown]
-# There is your `model`, called the **master copy** from now on, and there are two
-# **[replicas](../docs/glossary.md#replica)** of it.
+# There is your `model`, called the **[master copy](../docs/glossary.md#master-copy)** from now on, and there
+# are two replicas of it.
 #
 # ## Move 3: apply in parallel
 #
@@ -108,8 +131,8 @@ outputs = list(pool.map(apply, replicas, pieces))
 # %% [markdown]
 # ## Move 4: gather
 #
-# Bring all outputs to the first device and join them. They are the outputs of the whole batch, in the
-# order of the batch:
+# [Gather](../docs/glossary.md#gather): bring all outputs to the first device and join them. They are the outputs
+# of the whole batch, in the order of the batch:
 
 # %% tags=["nbval-check-output"]
 logits = torch.cat([output.to(devices[0]) for output in outputs])
@@ -120,10 +143,14 @@ print("same as one device:", torch.allclose(logits, whole, atol=1e-4))
 # %% [markdown]
 # ## Backward: where do the gradients land?
 #
-# One loss over all 64 outputs, on the first device. Then `backward()`.
+# One loss over all 64 outputs, on the first device. Then `backward()`. It uses up the graph of a forward pass,
+# so the pass stands here once more: you can run this cell as often as you like.
 
 # %% tags=["nbval-check-output"]
-cross_entropy(logits, labels).backward()
+for net in [model, *replicas]:
+    net.zero_grad()
+outputs = [output.to(devices[0]) for output in pool.map(apply, replicas, pieces)]
+cross_entropy(torch.cat(outputs), labels).backward()
 for name, net in zip(["master", "replica 0", "replica 1"], [model, *replicas]):
     print(f"{name:10} has a gradient: {net[0].weight.grad is not None}")
 
@@ -181,9 +208,8 @@ print("calls (in main thread?, samples):", calls)
 # called the plain model. A "speed-up" measured like that compares a thing with itself.
 #
 # So where there are not two GPUs this course uses `mgpu.ThreadedDataParallel`. It is a
-# **[stand-in](../docs/glossary.md#threaded-stand-in)**: it
-# does the same moves as the real class, with two CPU threads for two GPUs. With two GPUs you get the real
-# class.
+# **[stand-in](../docs/glossary.md#threaded-stand-in)**: it does the same moves as the real class, with two CPU
+# threads for two GPUs. With two GPUs you get the real class.
 
 # %%
 def wrap(net):
@@ -273,9 +299,8 @@ mgpu.reveal("05/speed", round(speedup, 2),
             f"Batch of 64, {wrapper_name} on {devices[0].type}, 15 rounds.")
 
 # %% [markdown]
-# Above 1 it is faster than one device, below 1 it is slower. Twice as fast would be perfect; a
-# number above 2 says that other programs were using the machine meanwhile. Look at the
-# intervals as well: where they overlap, the order of the rows may be chance.
+# Above 1 it is faster than one device, below 1 it is slower. Twice as fast would be perfect. Where the
+# intervals of two rows overlap, their order may be chance.
 #
 # With a network and a batch as small as these, starting threads and copying can take longer than the work
 # that is shared. With 16 times as many samples there is more to share, and the same to copy:
@@ -353,25 +378,16 @@ for what, count in size.items():
 
 # %% [markdown]
 # On the way forward the copy of the model is most of what moves. On the way back, as many bytes of
-# gradients return. With N devices there are N - 1 copies, at every step. In the other main
-# [strategy](../docs/glossary.md#strategy),
-# `DistributedDataParallel`, each rank keeps its own copy for the whole training, and only gradients
-# travel.
+# gradients return. With N devices there are N - 1 copies, at every step. Under DDP each rank keeps its own copy
+# for the whole training (lesson 04), and only gradients travel.
 
 # %% [markdown]
 # ### Cost 2: all outputs meet on the first device
 #
 # For 10 digit classes the outputs are tiny. A language model gives one number for each word of its
-# vocabulary, at each position of each text:
-
-# %% tags=["nbval-check-output"]
-texts, positions, vocabulary = 8, 1024, 50_257
-gib = texts * positions * vocabulary * 4 / 2**30
-print(f"{gib:.2f} GiB of float32 outputs, all on device 0")
-
-# %% [markdown]
-# Their gradient needs as much again. So the first GPU can run out of memory while the others still have
-# room.
+# vocabulary, at each position of each text. With 8 texts, 1,024 positions and 50,257 words these are 412 million
+# float32 numbers, 1.5 GiB, all on device 0. Their gradient needs as much again. So the first GPU can run out of
+# memory while the others still have room.
 
 # %% [markdown]
 # ### Cost 3: one Python process
@@ -395,8 +411,8 @@ print("two ranks:  ", measure(lambda: ranks.run(python_work, 0), repeats=5))
 ranks.shutdown()
 
 # %% [markdown]
-# On a machine with two free cores, the two threads need about twice as long as one, because they take turns.
-# The two ranks need about as long as one. On GPUs, the Python code that launches the kernels queues in the
+# On a machine with two free cores, expect the two threads to need about twice as long as one, because they take
+# turns, and the two ranks about as long as one. On GPUs, the Python code that launches the kernels queues in the
 # same way. PyTorch's documentation
 # [recommends](https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-nn-ddp-instead)
 # `DistributedDataParallel` in place of `DataParallel`, even on a single machine, and names this lock as a
@@ -407,7 +423,7 @@ ranks.shutdown()
 #
 # ### A batch that does not divide, or is too small
 #
-# `calls` shows how many samples each replica got. First 9 samples, then a single one, on two replicas:
+# Does the wrapper do what `preview` said? `calls` shows how many samples each replica got:
 
 # %% tags=["nbval-check-output"]
 for batch in (9, 1):
@@ -417,8 +433,7 @@ for batch in (9, 1):
 
 # %% [markdown]
 # With 9 samples one replica works longer than the other, and both wait for the slower. With 1 sample
-# there is one replica, and the other device does nothing. The last batch of an epoch is often such a
-# batch.
+# there is one replica, and the other device does nothing. The wrapper itself warns of neither.
 
 # %% [markdown]
 # ### BatchNorm sees replica 0 only
@@ -477,8 +492,8 @@ print("weighted by 5 and 4 samples is: ", same(weighted, true_loss))
 # %% [markdown]
 # The scalar became a vector, with a warning, and `losses.backward()` would stop with an error. The usual
 # cure, `losses.mean()`, is right for equal pieces only. For pieces of 5 and 4 it counts each sample of
-# the smaller piece for more. Weigh by the number of samples. `mgpu.DataParallel`, the strategy that the
-# next lessons use, does this for you.
+# the smaller piece for more. Weigh by the number of samples. `mgpu.DataParallel`, the strategy for this wrapper,
+# does it for you.
 
 # %% [markdown]
 # ### Dictionaries of tensors are cut, lists of names are not
@@ -502,24 +517,6 @@ print("gathered:", {name: tuple(value.shape) for name, value in output.items()})
 # Nothing complains. Send numbers instead, as a tensor: they are cut in the same way as the images.
 
 # %% [markdown]
-# ## Does it learn the same?
-#
-# Train the digits network twice from the same weights, with the same batches: 30 steps on one device, 30
-# steps with two replicas. `mgpu.DataParallel(2)` is `wrap` from above, packed for `mgpu.train`, the
-# training loop of lesson 06.
-
-# %% tags=["nbval-check-output"]
-def trained(strategy):
-    net, data = mgpu.digits_cnn(seed=0), mgpu.digits(train=True)
-    history = mgpu.train(net, data, strategy=strategy, epochs=2, max_steps=30)
-    return [p.detach().cpu() for p in strategy.unwrap(history.model).parameters()]
-
-single = trained(mgpu.SingleDevice(devices[0]))
-double = trained(mgpu.DataParallel(2))
-close = [torch.allclose(one, two, atol=1e-4) for one, two in zip(single, double)]
-print("same weights after 30 steps:", all(close), "in", len(close), "tensors")
-
-# %% [markdown]
 # ## Verdict on the claim
 
 # %% tags=["verdict"]
@@ -528,12 +525,12 @@ print(f"{wrapper_name} on {devices[0].type}: {speedup:.2f} x the speed of one de
       f"{copied:,} bytes of model copied at each step")
 
 # %% [markdown]
-# **Half true.** It is one line, and the gradient and the weights are those of one device; but the rest is not
-# automatic.
+# **Half true.** It is one line, and the gradient is that of one device; but the rest is not automatic.
 #
-# The line above says what it brings and costs on this machine. The outputs meet on one device, Python runs on
-# one core, and five things behave differently from the plain model: small batches, BatchNorm, scalar losses,
-# lists of anything but tensors, and attributes. The last of these you break yourself, further down.
+# The line above says what it brings and costs on this machine. Lesson 06 trains with it, beside one device.
+# The outputs meet on one device, Python runs on one core, and five things behave differently from the plain
+# model: small batches, BatchNorm, scalar losses, lists of anything but tensors, and attributes. The last of
+# these you break yourself, further down.
 
 # %% [markdown]
 # ## Exercises
@@ -560,9 +557,9 @@ mgpu.check("05/scatter", scatter, gather)
 # %% [markdown]
 # ### Exercise 2: ten samples, four devices (4 minutes, difficulty 1 of 3)
 #
-# A batch of shape `(10, 1, 8, 8)` goes to 4 replicas. How many samples does each one see? Write four
-# numbers in place of the dots, for replica 0 to 3. The check then runs four replicas, on CPU threads, and
-# counts.
+# A batch of shape `(10, 1, 8, 8)` goes to 4 replicas. How many samples does each one see? Without
+# `preview`, write four numbers in place of the dots, for replica 0 to 3. The check then runs four replicas,
+# on CPU threads, and counts.
 
 # %%
 seen = [

@@ -1,18 +1,21 @@
 # %% [markdown]
 # # Run the training loop on every rank
 #
+# You have fed every device (lesson 03), placed a model on each rank (04), and shared a batch in one process
+# (05). This lesson puts the loop around it, and runs it on every rank.
+#
 # **You'll do**
 #
 # 1. run an unchanged training loop on two ranks, and count what each rank trained on
 # 2. write one loop that runs on one device, with DataParallel and with DDP
 # 3. watch two ranks at work on one clock
 # 4. find out what rank 0 may do alone: log, save, evaluate
-# 5. move from cells to a script under `torchrun`, and read its log
+# 5. move from cells to a script under [`torchrun`](../docs/glossary.md#torchrun), and read its log
 #
 # **You'll learn** what changes in a training loop and what does not, and which calls all ranks have to
 # make together.
 #
-# **You need** about 45 minutes, two CPU cores, and lessons 00 to 05. Cells that differ on GPUs: none.
+# **You need** about 60 minutes, two CPU cores, and lessons 00 to 05. Cells that differ on GPUs: none.
 
 # %% [markdown]
 # ## The claim
@@ -68,9 +71,8 @@ alone = weights_of(model)
 # %% [markdown]
 # ## The same loop on two ranks
 #
-# Wrap the model in `DistributedDataParallel` (DDP), and run the loop on every rank, not a line of it
-# changed. DDP averages the gradients of all ranks during `backward()`. Lesson 09 takes that apart; here it
-# is enough that it happens.
+# Wrap the model in DDP, and run the loop on every rank, not a line of it changed. DDP averages the gradients
+# of all ranks during `backward()`. Lesson 09 takes that apart; here it is enough that it happens.
 
 # %% tags=["nbval-check-output"]
 ranks = mgpu.start_ranks(2)
@@ -103,8 +105,7 @@ mgpu.reveal("06/images", whole_epoch, "All of them, and rank 0 trained on the sa
 # %% [markdown]
 # ## One loop, three strategies
 #
-# Each rank needs its own shard of each [global batch](../docs/glossary.md#global_batch). What else is different?
-# Here is all of it:
+# Each rank needs its own shard of each global batch. What else is different? Here is all of it:
 #
 # | part of the loop | one device | DataParallel | DDP |
 # |---|---|---|---|
@@ -114,8 +115,9 @@ mgpu.reveal("06/images", whole_epoch, "All of them, and rank 0 trained on the sa
 # | what goes into `backward()` | the mean loss | the mean loss | such that the mean over ranks is right (lesson 08) |
 # | who logs and saves | the process | the process | rank 0 |
 #
-# The course calls these differences a **strategy**. `mgpu.SingleDevice`, `mgpu.DataParallel` and
-# `mgpu.DistributedDataParallel` answer the same five questions, and the loop asks:
+# A strategy holds these differences. `mgpu.SingleDevice`, `mgpu.DataParallel` and
+# `mgpu.DistributedDataParallel` answer the same five questions, and the loop asks. (`global_sizes` lists how many
+# samples each global batch holds, and `strategy.sum` adds up a number over the ranks.)
 
 # %%
 def one_loop(strategy):
@@ -158,14 +160,14 @@ curves = {name: (list(accumulate(sizes)), processes[0][1]) for name, processes i
 mgpu.plots.training_runs({"One loop, three strategies, one epoch": curves}, reference="one device");
 
 # %% [markdown]
-# Three runs, one curve. `mgpu.train`, which you met in lesson 05, is this loop, with the evaluation that
+# Three runs, one curve. `mgpu.train`, which you met in lesson 04, is this loop, with the evaluation that
 # comes below.
 
 # %% [markdown]
 # ## Two ranks on one clock
 #
-# What does a rank do when? A `Timeline` notes the start and the end of each piece of work, on a clock that
-# all ranks of this machine share. In the second run rank 0 has something else to do between two steps: it
+# What does a rank do when? The `Timeline` of lesson 02 uses a clock that all ranks of this machine share. In the
+# second run rank 0 (`is_main` is true there, and nowhere else) has something else to do between two steps: it
 # saves its model, and the disk needs 15 ms.
 
 # %%
@@ -314,8 +316,8 @@ print("through DDP:   ", wrapped)
 print("through module:", unwrapped)
 
 # %% [markdown]
-# A model in DDP sends rank 0's buffers to all ranks before each forward, also in `eval()`. If rank 0 calls
-# it alone, it calls a collective alone. So evaluate `ddp.module`, or let `mgpu.evaluate` do so. With
+# These are the buffers of rank 0, which DDP sends before each forward (lesson 04), also in `eval()`. If rank 0
+# calls the model alone, it calls a collective alone. So evaluate `ddp.module`, or let `mgpu.evaluate` do so. With
 # `strategy=mgpu.SingleDevice(device)` it calls no collective, and rank 0 may evaluate alone, while the
 # others wait in their next step.
 
@@ -614,6 +616,6 @@ ranks.shutdown()
 # 5. You moved to a script under `torchrun`, and read in its log which rank said what, and which one
 #    failed.
 #
-# **One step further.** How much faster is the loop with two devices on this machine? [Compare
-# strategies](../benchmarks/01_compare_strategies.ipynb) measures it. Next: [07 Choose the
+# **One step further.** Where do the seconds of a step go on this machine? [Break down a
+# step](../benchmarks/03_break_down_a_step.ipynb) measures its parts, for each strategy. Next: [07 Choose the
 # optimizer](07_choose_the_optimizer.ipynb).

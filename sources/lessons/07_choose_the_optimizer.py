@@ -1,6 +1,9 @@
 # %% [markdown]
 # # Choose the optimizer
 #
+# In lesson 06 the loop ran on every rank, and so did the last line of each step, `optimizer.step()`. Does that
+# line know of the other ranks?
+#
 # **You'll do**
 #
 # 1. update two replicas by hand, and count the collectives of a real optimizer
@@ -79,8 +82,7 @@ HashTable(ranks.run(lambda: parameter_hashes(model)))
 # %% [markdown]
 # ## The real optimizers: count their collectives
 #
-# `CommDebugMode` is PyTorch's own counter: it counts the collectives that run inside its `with` block. One
-# step with Adam:
+# `CommDebugMode` counts, as in lessons 02 and 04. One step with Adam:
 
 # %%
 # %%ranks
@@ -122,9 +124,8 @@ print(len(made), "optimizers, collectives in step():", sum(collectives(each.step
 # third, the **optimizer's state**. SGD with momentum keeps a running sum of gradients for each parameter.
 # Adam keeps two running means.
 #
-# Suppose a job is restarted, and only rank 0 finds its saved [optimizer state](../docs/glossary.md#optimizer-state).
-# Rank 1 begins with a fresh
-# one:
+# Suppose a job is restarted, and only rank 0 finds its saved [optimizer
+# state](../docs/glossary.md#optimizer-state). Rank 1 begins with a fresh one:
 
 # %%
 # %%ranks
@@ -142,6 +143,10 @@ steps(model, optimizer, 3)
 if rank == 1:
     optimizer = torch.optim.Adam(model.parameters(), lr=0.004)
 steps(model, optimizer, 1)
+
+# %% [markdown]
+# Compare the gradients and the weights. `compare_gradients` does for gradients what the hashes do for weights:
+# it says whether all ranks hold the same bits.
 
 # %% tags=["nbval-check-output"]
 from mgpu_utils.gradient_agreement import compare_gradients
@@ -273,7 +278,8 @@ for which in ("Adam", "ZeRO"):
 # epoch. DDP takes the *mean* of the gradients, so a step does not get longer by itself.
 #
 # The function below trains for 6 epochs with `mgpu.train`, and a global batch of any size, shared by the
-# two ranks. `warmup` raises the learning rate from near 0 to its full size over that many steps.
+# two ranks. `warmup` raises the learning rate from near 0 to its full size over that many steps. (A hook of the
+# optimizer does it after each step.)
 
 # %%
 import torch
@@ -418,9 +424,9 @@ flat = losses_of(net, optimizer)
 print("first and last loss the same:", flat[0] == flat[-1])
 
 # %% [markdown]
-# Twenty steps, each without an error, and the loss has not moved by a bit. The optimizer holds the
-# parameters of the first model, which nobody uses any more. `backward()` fills the gradients of the second
-# one. Since `zero_grad()` does not reach them either, they pile up.
+# Twenty steps, each without an error, and the loss has not moved by a bit. It is the trap of lesson 04: the
+# optimizer holds the parameters of the first model, which nobody uses any more. `backward()` fills the gradients
+# of the second one. Since `zero_grad()` does not reach them either, they pile up.
 #
 # On a job with many ranks such a loss is easily taken for a problem of the data. Ask the optimizer whom it
 # updates. This cell ends in an error:
@@ -439,7 +445,7 @@ def require_own_parameters(optimizer, net):
 require_own_parameters(optimizer, net)
 
 # %% [markdown]
-# The cure is the order: model, device, DDP, and the optimizer last.
+# The cure is the order of lesson 04: build, place, wrap, and the optimizer last.
 
 # %%
 # %%ranks
@@ -479,6 +485,6 @@ ranks.shutdown()
 # 4. You made the batch larger: the learning rate grows with it, with a warm-up, up to a limit that has to
 #    be measured.
 #
-# **One step further.** What does `step()` take of the time of a step on this machine? [Compare
-# strategies](../benchmarks/01_compare_strategies.ipynb) measures whole steps. Next: [08 Compute the
+# **One step further.** How much of the time of a step does the optimizer take on this machine? [Break down a
+# step](../benchmarks/03_break_down_a_step.ipynb) measures it. Next: [08 Compute the
 # loss](08_compute_the_loss.ipynb).

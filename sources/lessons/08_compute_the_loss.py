@@ -1,6 +1,9 @@
 # %% [markdown]
 # # Compute the loss on several devices
 #
+# In lesson 07 the optimizer needed the same gradient on every rank. A gradient comes from a loss, and each rank
+# computes its own.
+#
 # **You'll do**
 #
 # 1. compute one loss on each rank, and combine the losses before `backward()`
@@ -12,7 +15,7 @@
 # **You'll learn** where the losses of several devices meet, what to divide a loss by, and why a mean of
 # means is not the mean.
 #
-# **You need** about 40 minutes, two CPU cores, and lessons 00 to 07. Cells that differ on GPUs: none.
+# **You need** about 55 minutes, two CPU cores, and lessons 00 to 07. Cells that differ on GPUs: none.
 
 # %% [markdown]
 # ## The claim
@@ -50,12 +53,11 @@ print(tuple(x.shape), tuple(y.shape))
 # ## By hand, as the claim says
 #
 # First the loss of each rank, and the gradient which that loss alone gives. The model is not wrapped in
-# anything yet.
+# anything yet. (`gradient_of` is the function of lesson 05: all gradients in one tensor.)
 
 # %%
 # %%ranks
-def gradient_of(net):
-    return torch.cat([parameter.grad.flatten() for parameter in net.parameters()])
+from mgpu_utils.gradient_agreement import compare_gradients, gradient_of
 
 model = mgpu.digits_cnn(seed=0).to(device)
 loss = cross_entropy(model(x), y)
@@ -87,12 +89,10 @@ mgpu.plots.values_on_ranks(*zip(*losses), "combining").set_ylabel("loss");
 
 # %% [markdown]
 # Both ranks hold the same loss, and it is the loss of all 64 samples. So far it looks good. Do they hold
-# the same gradient, too? `compare_gradients` asks all ranks, and compares bit by bit.
+# the same gradient, too?
 
 # %% tags=["nbval-check-output"]
 # %%ranks
-from mgpu_utils.gradient_agreement import compare_gradients
-
 print(str(compare_gradients(model)).split(":")[0])
 
 # %% [markdown]
@@ -122,7 +122,7 @@ print(str(caught[0].message).split(". This behavior")[0])
 # %% [markdown]
 # ## Where DDP lets the losses meet
 #
-# Take one step of DDP apart. `Traffic` counts the collectives of a rank and the bytes it hands to them.
+# Take one step of DDP apart, and let `Traffic` (lesson 06) count the bytes of each part.
 
 # %%
 # %%ranks
@@ -220,12 +220,12 @@ print(f"largest difference of an entry: {ranks.run(lambda: difference)[0]:.2g}")
 # and DDP takes the mean over the ranks:
 
 # %%
-def weights_of(sizes):
+def sample_weights_of(sizes):
     losses = torch.zeros(sizes[rank], requires_grad=True)
     share = losses.mean() / world_size
     return torch.autograd.grad(share, losses)[0].tolist()
 
-weights = ranks.run(weights_of, [6, 2])
+weights = ranks.run(sample_weights_of, [6, 2])
 mgpu.plots.sample_weights(weights, "6 + 2 samples: their weights in the mean of two means");
 
 # %%
@@ -314,8 +314,7 @@ print("sum / labels that count: ", same_as_one_device("sum", world_size / total)
 # What should you print during training? Each rank has the loss of its own shard. The loss of the global
 # batch is the sum of all sums, divided by the sum of all counts. Nothing depends on it but your log.
 #
-# It is not free: one collective, and `.item()`, which hands a number to Python and for that waits until the
-# device has computed it. Measure both.
+# It is not free: one collective, and `.item()`, which waits for the device (lesson 03). Measure both.
 
 # %%
 # %%ranks
@@ -347,9 +346,9 @@ for name in medians[0]:
 
 # %% [markdown]
 # The medians of 30 steps, on the slower rank. A CPU has computed the loss by the time you ask for it, so
-# your own loss costs next to nothing here. The global loss costs one more small `all_reduce`. Log it every 50
-# steps, and you will not notice. Or do as `mgpu.train` does: keep the sums on the device, and add them up over
-# the ranks once an epoch.
+# there a difference between the first two lines is chance. The global loss costs one more small
+# `all_reduce`. Log it every 50 steps, and you will not notice. Or do as `mgpu.train` does: keep the sums on
+# the device, and add them up over the ranks once an epoch.
 
 # %% [markdown]
 # ## Verdict on the claim
@@ -512,6 +511,6 @@ ranks.shutdown()
 #    counts.
 # 5. You logged: sum of sums divided by sum of counts, and not at each step.
 #
-# **One step further.** What does a step cost on this machine, with one device and with two? [Compare
-# strategies](../benchmarks/01_compare_strategies.ipynb) measures it. Next: [09 Aggregate the
+# **One step further.** You counted the bytes of each part of a step. [Break down a
+# step](../benchmarks/03_break_down_a_step.ipynb) measures their seconds. Next: [09 Aggregate the
 # gradients](09_aggregate_the_gradients.ipynb).

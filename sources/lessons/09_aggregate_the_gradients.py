@@ -1,6 +1,9 @@
 # %% [markdown]
 # # Aggregate the gradients of all ranks
 #
+# In lesson 08 all that DDP sent was sent in `backward()`: one number for each parameter. Here you open that line,
+# and build it yourself.
+#
 # **You'll do**
 #
 # 1. count what `backward()` sends by itself, and average the gradients by hand
@@ -12,7 +15,7 @@
 #
 # **You'll learn** who collects the gradients, when, and how to see that it was done right.
 #
-# **You need** about 60 minutes, two CPU cores, and lessons 00 to 08. Cells that differ on GPUs: none.
+# **You need** about 75 minutes, two CPU cores, and lessons 00 to 08. Cells that differ on GPUs: none.
 
 # %% [markdown]
 # ## The claim
@@ -135,7 +138,8 @@ for way in ("each", "bucket"):
     print(f"{way:6} {max(ranks.run(averaging_time, way)) * 1e3:.2f} ms")
 
 # %% [markdown]
-# As many bytes, in one piece. For small gradients the number of collectives is what you pay for.
+# As many bytes, in one piece. The smaller the gradients, the more it is the number of collectives that you pay
+# for.
 
 # %% [markdown]
 # ## During backward()
@@ -153,8 +157,8 @@ print("layers, in the order of their gradients:", *dict.fromkeys(order))
 
 # %% [markdown]
 # The last layer comes first. Its gradient is ready while most of the work is still to be done, and nobody has
-# to wait for the rest. Start the sum in the hook, with `async_op=True`: the call returns at once, and
-# the sum goes on beside `backward()`.
+# to wait for the rest. Start its `all_reduce` in the hook (below it is called a *sum*, for short), with
+# `async_op=True`: the call returns at once, and the sum goes on beside `backward()`.
 
 # %%
 # %%ranks
@@ -372,8 +376,9 @@ for cap in (1, 2, 25, None):
 # ## Accumulate: many backwards, one sum
 #
 # Say that only 8 samples at a time fit into the memory of a device. For a global batch of 64 on two ranks,
-# each rank then works through 4 **micro-batches**, adds up the gradients, and only then steps. The ranks need
-# one sum for that, not four. `no_sync()` says so to DDP. Around what do you put it?
+# each rank then works through 4 micro-batches, as in lesson 02, adds up the gradients, and only then steps. The
+# ranks need one sum for that, not four. [`no_sync()`](../docs/glossary.md#no_sync) says so to DDP. Around what do
+# you put it?
 
 # %%
 mgpu.predict("09/no-sync", int, answer=...,
@@ -500,16 +505,16 @@ for name, net in {"flag": flagged, "frozen": frozen}.items():
     print(f"{name:6} the ranks agree: {agree}, in one step {traffic.count} all_reduce")
 
 # %% [markdown]
-# Both cures work. The flag has a cost: at each step DDP walks through the whole graph, and the ranks run one
-# more `all_reduce`, to find out which parameters *nobody* used. Use it when the unused part changes from step to step,
-# and freeze what is never used.
+# Both cures work. The flag has a cost: at each step DDP walks through the whole graph, and the ranks run
+# one more `all_reduce`, to find out which parameters *nobody* used. Use it when the unused part changes
+# from step to step, and freeze what is never used.
 
 # %% [markdown]
 # ## Send fewer bytes
 #
-# A **[communication hook](../docs/glossary.md#communication-hook)** replaces what DDP does with a full bucket. It
-# gets the bucket, and returns a future:
-# a promise of the averaged gradient. This one sends numbers of 2 bytes in place of 4:
+# A **[communication hook](../docs/glossary.md#communication-hook)** replaces what DDP does with a full bucket.
+# It gets the bucket, and returns a future: a promise of the averaged gradient. This one sends numbers of 2 bytes
+# in place of 4:
 
 # %%
 # %%ranks
@@ -681,8 +686,8 @@ mgpu.check("09/unused", used_by_nobody, ranks=ranks)
 # %% [markdown]
 # ## Break it: a branch that one rank does not take
 #
-# Every rank must run the same collectives in the same order. With hooks this depends on which parameters got
-# a gradient. Here is a model with two branches. Rank 0 takes the left one, rank 1 the right one.
+# The rule of lesson 06: the same collectives, in the same order, equally often. With hooks it depends on which
+# parameters got a gradient. So here is a model with two branches. Rank 0 takes the left one, rank 1 the right one.
 
 # %%
 class Branches(nn.Module):
@@ -715,8 +720,7 @@ print("the same numbers:", torch.equal(left["left.weight"], right["right.weight"
 
 # %% [markdown]
 # No error, and nonsense. Rank 0 was adding up `left` while rank 1 was adding up `right`. The shapes are alike, so
-# the ranks added the gradient of one layer to that of another. A collective knows no names. It pairs the first
-# call of one rank with the first call of the other.
+# the ranks added the gradient of one layer to that of another, like the metrics of lesson 06.
 #
 # Now DDP. Rank 0 uses one branch, and rank 1 uses both:
 
@@ -760,7 +764,7 @@ ranks.shutdown()
 # - `nccl` moves gradients over the link between the cards while the GPU computes. Overlap costs little there, and
 #   what sticks out at the end depends on the link: NVLink hides nearly all, PCIe and network often do not.
 # - PyTorch has ready hooks for two bytes: `fp16_compress_hook` and `bf16_compress_hook` in
-#   `torch.distributed.algorithms.ddp_comm_hooks.default_hooks`. The second one refuses to work over `gloo`.
+#   `torch.distributed.algorithms.ddp_comm_hooks.default_hooks`. The second one needs a PyTorch with `nccl`.
 # - A rank that waits does so in the GPU's queue. Python goes on, and the freeze shows later, at the next
 #   `.item()`.
 
@@ -774,6 +778,6 @@ ranks.shutdown()
 # 5. You found the unused parameter that stopped all averaging, by its name, before DDP raised its error.
 # 6. You sent fewer bytes, and saw the error that this costs.
 #
-# **One step further.** How much of a step does DDP cost on this machine? [Compare
-# strategies](../benchmarks/01_compare_strategies.ipynb) measures it beside one device. Next: [10 Update the
-# parameters](10_update_the_parameters.ipynb).
+# **One step further.** What does one collective cost on this machine, from 4 bytes up? [Measure
+# collectives](../benchmarks/04_measure_collectives.ipynb) draws it. And [Tune](../benchmarks/05_tune.ipynb) looks
+# for the best size of a bucket. Next: [10 Update the parameters](10_update_the_parameters.ipynb).

@@ -1,18 +1,22 @@
 # %% [markdown]
 # # Update the parameters, and prove that all is well
 #
+# In lesson 09 every rank got the same gradient. One line of the loop is left, and with it the question of the
+# whole course: do many devices train the model that one device would have trained?
+#
 # **You'll do**
 #
 # 1. update one model for two ranks, then one model on each rank, and compare hashes after every step
 # 2. clip gradients before and after they are averaged
-# 3. train in bfloat16, and see what the gradient scaler does when one rank overflows
+# 3. train in bfloat16, and see what the [gradient scaler](../docs/glossary.md#gradient-scaler) does when one rank
+#    overflows
 # 4. save once, resume on every rank, and find what a resumed run forgets
 # 5. prove that one device, DataParallel and DDP reach the same weights, and break the proof in three ways
 # 6. train the digits network with all three, and compare accuracy and throughput
 #
 # **You'll learn** who updates what, what keeps replicas equal, and how to find out that they are not.
 #
-# **You need** about 60 minutes, two CPU cores, and lessons 00 to 09. Cells that differ on GPUs: none.
+# **You need** about 80 minutes, two CPU cores, and lessons 00 to 09. Cells that differ on GPUs: none.
 
 # %% [markdown]
 # ## The claim
@@ -39,6 +43,7 @@ ranks.run(lambda: f"rank {rank} of world_size {world_size} is ready")
 # %%ranks
 from torch import nn
 from torch.nn.functional import cross_entropy
+from mgpu_utils.gradient_agreement import gradient_of
 from mgpu_utils.step_hashes import model_hash
 from mgpu_utils.traffic import Traffic
 
@@ -48,7 +53,7 @@ torch.backends.cudnn.allow_tf32 = False  # full precision on GPUs, to compare re
 torch.backends.cudnn.deterministic = True  # the same rounding each time
 
 # %% [markdown]
-# The running example: 64 digits, of which each rank takes its half.
+# The running example: 64 digits, of which each rank takes its shard.
 
 # %% tags=["nbval-check-output"]
 # %%ranks
@@ -80,15 +85,18 @@ def step_of_the_owner(net, optimizer):
 
 # %%
 # %%ranks
-def step_of_everybody(net, optimizer):
+def average_gradients(net):
     for parameter in net.parameters():
         dist.all_reduce(parameter.grad)
         parameter.grad /= world_size
+
+def step_of_everybody(net, optimizer):
+    average_gradients(net)
     optimizer.step()
 
 # %% [markdown]
-# A **hash** is a short fingerprint of bits. `model_hash` takes one of all parameters: if a single bit of
-# a single weight is different, so is the hash. Six steps each way, with a hash after every step.
+# Lesson 04 made a hash of each tensor. `model_hash` makes one of the whole model. Six steps each way, with a hash
+# after every step.
 
 # %%
 def six_steps(step):
@@ -138,7 +146,7 @@ print("everybody:", ranks.run(lambda: bytes_of(step_of_everybody))[0])
 # ## What DDP does
 #
 # DDP takes the second way. `backward()` averages, and `optimizer.step()` is an ordinary step of an
-# ordinary optimizer, on each rank (lesson 07 counted its messages: none).
+# ordinary optimizer, on each rank (lesson 07 counted its collectives: none).
 
 # %%
 def six_steps_with_ddp(lower_the_rate_on=()):
@@ -166,8 +174,9 @@ print("equal after every step:", with_ddp.agree)
 mgpu.reveal("10/models", "one on each rank", "They are equal, but nobody compares them.")
 
 # %% [markdown]
-# Three things make the copies equal: the same start, the same gradients, the same optimizer state and
-# settings. DDP looks after the first once, and after the second at each step. The third is yours.
+# The three things of lesson 07 make the copies equal: the same start, the same gradients, the same
+# optimizer state, and with it its settings. DDP looks after the first once, and after the second at each
+# step. The third is yours.
 #
 # A mistake that is easy to make: after three steps, the learning rate is lowered under `if rank == 0:`.
 
@@ -186,27 +195,15 @@ StepHashes(ranks.run(six_steps_with_ddp, [0]))
 # the gradient of the whole batch. Both orders by hand:
 
 # %%
-# %%ranks
-def average(net):
-    for parameter in net.parameters():
-        dist.all_reduce(parameter.grad)
-        parameter.grad /= world_size
-
-# %%
-# %%ranks
-def gradient(net):
-    return torch.cat([parameter.grad.flatten() for parameter in net.parameters()])
-
-# %%
 def clipped(order, limit=0.5):
     net = mgpu.digits_cnn(seed=0).to(device)
     cross_entropy(net(x), y).backward()
     if order == "average, then clip":
-        average(net)
+        average_gradients(net)
     own = nn.utils.clip_grad_norm_(net.parameters(), limit).item()
     if order == "clip, then average":
-        average(net)
-    return own, gradient(net)
+        average_gradients(net)
+    return own, gradient_of(net)
 
 # %% [markdown]
 # And one device with the whole batch, to compare with:
@@ -240,7 +237,7 @@ def is_right(order):
 # than the limit, and points in another direction. Averaged first, both ranks see one and the same norm.
 #
 # Under DDP the right order comes by itself: after `backward()` the gradients *are* averaged. Call
-# `clip_grad_norm_` between `backward()` and `step()`. It needs no message:
+# `clip_grad_norm_` between `backward()` and `step()`. It needs no collective:
 
 # %%
 def clip_under_ddp():
@@ -248,7 +245,7 @@ def clip_under_ddp():
     cross_entropy(net(x), y).backward()
     with Traffic() as traffic:
         nn.utils.clip_grad_norm_(net.parameters(), 0.5)
-    return torch.allclose(gradient(net).cpu(), wanted, atol=1e-5), str(traffic)
+    return torch.allclose(gradient_of(net).cpu(), wanted, atol=1e-5), str(traffic)
 
 # %% tags=["nbval-check-output"]
 ranks.run(clip_under_ddp)
@@ -256,8 +253,8 @@ ranks.run(clip_under_ddp)
 # %% [markdown]
 # ## Mixed precision
 #
-# Under `torch.autocast` the expensive operations (convolutions, matrix products) compute with 16 bits.
-# What about the rest?
+# Training in [mixed precision](../docs/glossary.md#mixed-precision) means: under `torch.autocast` the expensive
+# operations (convolutions, matrix products) compute with 16 bits. What about the rest?
 
 # %%
 # %%rank 0
@@ -275,8 +272,8 @@ print("weight   ", net[0].weight.dtype)
 print("gradient ", net[0].weight.grad.dtype)
 
 # %% [markdown]
-# The parameters and their gradients are still float32. So an update is as exact as before. And the
-# messages? Predict before you count: how many bytes does a rank hand to `all_reduce` in one step,
+# The parameters and their gradients are still float32. So an update is as exact as before. And what is
+# sent? Predict before you count: how many bytes does a rank hand to `all_reduce` in one step,
 # compared with full precision?
 
 # %%
@@ -449,31 +446,9 @@ mgpu.plots.weight_difference(curves, title, first=31);
 # zero. With it, the samples still come in the order of epoch 0, from its beginning: some are used twice,
 # and others wait. In exercise 2 you close the gap.
 #
-# And *everywhere*? DDP sends rank 0's parameters to the others when it wraps the model. So is it enough
-# when rank 0 loads the file?
-
-# %%
-def resumed_by_rank_0(path):
-    saved = torch.load(path, map_location=device, weights_only=True)
-    model = mgpu.digits_cnn(seed=0)
-    if rank == 0:
-        model.load_state_dict(saved["model"])
-    model = mgpu.DistributedDataParallel().wrap(model)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    if rank == 0:
-        optimizer.load_state_dict(saved["optimizer"])
-    hashes = [model_hash(model)]
-    for _ in range(5):
-        update(model, optimizer, x, y)
-        hashes.append(model_hash(model))
-    return hashes
-
-# %%
-StepHashes(ranks.run(resumed_by_rank_0, path), first=30)
-
-# %% [markdown]
-# The weights arrived: both ranks start equal. The momentum did not, and after one step the replicas are
-# two models. DDP knows the model, not the optimizer. So **one rank saves, and every rank loads**.
+# And *everywhere*? DDP sends rank 0's weights to the others when it wraps the model (lesson 04). It does not send
+# the optimizer's state, and lesson 07 showed what comes of it when one rank starts with a fresh one: two models,
+# after one step. So **one rank saves, and every rank loads**.
 #
 # Three more things belong into a file: the scaler's factor, the state of the learning rate schedule, and
 # the random state of *each* rank, if the model draws numbers. `mgpu_utils.checkpoints` keeps the first
@@ -483,11 +458,11 @@ StepHashes(ranks.run(resumed_by_rank_0, path), first=30)
 # ## The proof
 #
 # One device, DataParallel and DDP; the same start, the same global batches in the same order; 50 steps. A
-# hook of the optimizer notes all weights after each step. So `mgpu.train` from lesson 06 can stay as it
-# is.
+# hook of the optimizer notes all weights after each step, the *trail* of the run. So `mgpu.train` from lesson 06
+# can stay as it is.
 
 # %%
-def weights_of(strategy, model, **options):
+def trail_of(strategy, model, **options):
     trail = []
     def watched_sgd(parameters):
         parameters = list(parameters)
@@ -505,9 +480,9 @@ one_device = mgpu.SingleDevice(ranks.plan.rank_devices[0])
 two_replicas = mgpu.DataParallel(2)
 
 # %%
-single = weights_of(one_device, mgpu.digits_cnn(seed=0))
-replicated = weights_of(two_replicas, mgpu.digits_cnn(seed=0))
-distributed = ranks.run(lambda: weights_of(mgpu.DistributedDataParallel(),
+single = trail_of(one_device, mgpu.digits_cnn(seed=0))
+replicated = trail_of(two_replicas, mgpu.digits_cnn(seed=0))
+distributed = ranks.run(lambda: trail_of(mgpu.DistributedDataParallel(),
                                            mgpu.digits_cnn(seed=0)))
 
 # %%
@@ -557,7 +532,7 @@ class GlobalBatchNorm(nn.BatchNorm2d):
         return centred * scale[:, None, None] + self.bias[:, None, None]
 
 # %% [markdown]
-# `nn.SyncBatchNorm` is this, for GPUs; on a CPU it refuses to work. With plain BatchNorm the ranks still agree with
+# `nn.SyncBatchNorm` of lesson 04 is this, for GPUs only. With plain BatchNorm the ranks still agree with
 # each other: gradients are averaged, and DDP gives everybody rank 0's running statistics. They just train another
 # model than one device would. The digits network with BatchNorm in place of GroupNorm:
 
@@ -570,10 +545,10 @@ def with_batch_norm(kind):
 # %%
 def batch_norm_on_ranks(cured):
     kind = GlobalBatchNorm if cured else torch.nn.BatchNorm2d
-    return weights_of(mgpu.DistributedDataParallel(), with_batch_norm(kind))
+    return trail_of(mgpu.DistributedDataParallel(), with_batch_norm(kind))
 
 # %%
-reference = weights_of(one_device, with_batch_norm(torch.nn.BatchNorm2d))
+reference = trail_of(one_device, with_batch_norm(torch.nn.BatchNorm2d))
 batch_norm = [distance(ranks.run(batch_norm_on_ranks, cured)[0], reference)
               for cured in (False, True)]
 
@@ -590,7 +565,7 @@ def uneven_on_ranks(cured):
         def scale_loss(self, loss_sum, global_count):
             return loss_sum / mgpu.split_sizes(global_count, self.world_size)[self.rank]
     kind = mgpu.DistributedDataParallel if cured else MeanOfMeans
-    return weights_of(kind(), mgpu.digits_cnn(seed=0))
+    return trail_of(kind(), mgpu.digits_cnn(seed=0))
 
 # %%
 uneven = [distance(ranks.run(uneven_on_ranks, cured)[0], single) for cured in (False, True)]
@@ -638,10 +613,10 @@ def with_dropout(layer):
 def dropout_on_ranks(cured):
     torch.manual_seed(rank)
     layer = DropoutOfTheBatch(rank, world_size) if cured else torch.nn.Dropout(0.2)
-    return weights_of(mgpu.DistributedDataParallel(), with_dropout(layer), drop_last=True)
+    return trail_of(mgpu.DistributedDataParallel(), with_dropout(layer), drop_last=True)
 
 # %%
-reference = weights_of(one_device, with_dropout(DropoutOfTheBatch()), drop_last=True)
+reference = trail_of(one_device, with_dropout(DropoutOfTheBatch()), drop_last=True)
 dropout = [distance(ranks.run(dropout_on_ranks, cured)[0], reference)
            for cured in (False, True)]
 
@@ -673,8 +648,8 @@ class Mixed(torch.nn.Module):
             return self.net(x).float()
 
 # %%
-rounded = ranks.run(lambda: weights_of(mgpu.DistributedDataParallel(), Mixed()))
-off = max(distance(rounded[0], weights_of(one_device, Mixed())))
+rounded = ranks.run(lambda: trail_of(mgpu.DistributedDataParallel(), Mixed()))
+off = max(distance(rounded[0], trail_of(one_device, Mixed())))
 print(f"bfloat16: ranks equal bit by bit: {torch.equal(*rounded)}, one device off by {off:.1g}")
 
 # %% [markdown]
@@ -715,8 +690,9 @@ for name, results in runs.items():
     print(f"{name:14} at least 97 %: {results[0]['accuracy'] >= 0.97}, same weights: {close}")
 
 # %% [markdown]
-# Throughput counts the samples of all devices, and the slowest rank sets the time of an epoch. On a CPU a device is
-# one thread here: one for the single device, one for each replica and for each rank.
+# [Throughput](../docs/glossary.md#throughput) counts the samples of all devices, and the slowest rank sets
+# the time of an epoch. On a CPU a device is one thread here: one for the single device, one for each
+# replica and for each rank.
 
 # %%
 from mgpu_utils.timing import median_interval
@@ -885,7 +861,7 @@ ranks.shutdown()
 # 1. You updated one model for both ranks, and one on each: the same bits, but the first way sends all
 #    parameters again. A hash after every step shows when replicas part.
 # 2. You clipped before and after averaging: only the second is what one device does.
-# 3. You trained in 16 bits: messages stay as large, and an overflow on one rank makes all skip.
+# 3. You trained in 16 bits: as many bytes are sent, and an overflow on one rank makes all skip.
 # 4. You saved once and resumed: weights, optimizer on *every* rank, epoch and batch of the sampler.
 # 5. You proved that three strategies reach the same weights, broke it with BatchNorm, uneven shards and
 #    dropout, and cured each.
@@ -893,4 +869,5 @@ ranks.shutdown()
 #
 # **One step further.** That was the last step. Which strategy is faster on this machine, and how far is
 # it from what the machine can do? [Compare strategies](../benchmarks/01_compare_strategies.ipynb)
-# measures it. To look at the whole way once more: [00 Start here](00_start_here.ipynb).
+# measures it. And what would 8 or 64 devices do? [Predict](../benchmarks/06_predict.ipynb) says it, with the
+# error of its own predictions. To look at the whole way once more: [00 Start here](00_start_here.ipynb).
