@@ -29,6 +29,8 @@ _HOME_OF = {
     "digits": "data",
     "ShardedBatchSampler": "data",
     "split_sizes": "data",
+    "SplitPreview": "split_preview",
+    "PeakMemory": "peak_memory",
     "synthetic_images": "data",
     "digits_cnn": "models",
     "small_resnet": "models",
@@ -59,9 +61,11 @@ if TYPE_CHECKING:
     from .gradient_agreement import compare_gradients
     from .metrics import reduce_metrics
     from .models import MODELS, build, digits_cnn, small_resnet
+    from .peak_memory import PeakMemory
     from .rank_errors import RankError, RankTimeout
     from .ranks import CellResult, RankGroup, start_ranks
     from .shard_map import ShardMap
+    from .split_preview import SplitPreview
     from .state_dicts import load_state
     from .strategies import DataParallel, DistributedDataParallel, SingleDevice
     from .sync_batch_norm import convert_sync_batch_norm

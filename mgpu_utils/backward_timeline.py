@@ -7,31 +7,20 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from mgpu_utils.step_profile import MARK, Event, Interval, computes_gradients, is_collective, length, merge
 from mgpu_utils.timing import synchronize
 
-Span = tuple[float, float]
-_MARK = "mgpu:backward"
-_ENGINE = "autograd::engine::evaluate_function: "
-
-
-class Event(NamedTuple):
-    """One span of a profile: what ran, on an accelerator or not, from and to in microseconds."""
-
-    name: str
-    on_accelerator: bool
-    start: float
-    end: float
+_MARK = MARK + "backward"
 
 
 @dataclass(frozen=True)
 class BackwardTimeline:
-    """One backward pass of one rank; spans are (start, end) in seconds since it began.
+    """One backward pass of one rank; intervals are (start, end) in seconds since it began.
 
     Attributes:
         compute: when gradients were computed.
@@ -39,19 +28,19 @@ class BackwardTimeline:
         seconds: from the start to the moment at which every gradient is final.
     """
 
-    compute: tuple[Span, ...]
-    communication: tuple[Span, ...]
+    compute: tuple[Interval, ...]
+    communication: tuple[Interval, ...]
     seconds: float
 
     @property
     def communicating(self) -> float:
         """Seconds in which at least one collective ran."""
-        return _length(_merge(self.communication))
+        return length(merge(self.communication))
 
     @property
     def hidden(self) -> float:
         """Seconds in which a collective ran while gradients were still being computed."""
-        both = ((max(a, c), min(b, d)) for a, b in _merge(self.compute) for c, d in _merge(self.communication))
+        both = ((max(a, c), min(b, d)) for a, b in merge(self.compute) for c, d in merge(self.communication))
         return sum(end - start for start, end in both if end > start)
 
 
@@ -89,33 +78,17 @@ def timeline_of(events: Sequence[Event]) -> BackwardTimeline:
     inside = [event for event in events if event.end > first and event.start < last and event.name != _MARK]
     if any(event.on_accelerator for event in inside):
         kernels = [event for event in inside if event.on_accelerator and not event.name.startswith("nccl:")]
-        communication = [event for event in kernels if "nccl" in event.name.lower()]
-        compute = [event for event in kernels if "nccl" not in event.name.lower()]
+        compute = [event for event in kernels if not is_collective(event)]
     else:
-        communication = [event for event in inside if event.name.startswith("gloo:") and "barrier" not in event.name]
-        # Hooks run inside AccumulateGrad, and some of them wait for a collective.
-        compute = [e for e in inside if e.name.startswith(_ENGINE) and "AccumulateGrad" not in e.name]
+        compute = [event for event in inside if computes_gradients(event)]
+    communication = [event for event in inside if is_collective(event)]
     # A worker thread may note the end of the last collective a moment after the caller has gone on.
     end = max([last, *(event.end for event in communication)])
-    return BackwardTimeline(_spans(compute, first), _spans(communication, first), (end - first) / 1e6)
+    return BackwardTimeline(_intervals(compute, first), _intervals(communication, first), (end - first) / 1e6)
 
 
-def _spans(events: Iterable[Event], first: float) -> tuple[Span, ...]:
+def _intervals(events: Iterable[Event], first: float) -> tuple[Interval, ...]:
     return tuple(sorted(((max(e.start, first) - first) / 1e6, (e.end - first) / 1e6) for e in events))
-
-
-def _merge(spans: Iterable[Span]) -> list[Span]:
-    merged: list[Span] = []
-    for start, end in sorted(spans):
-        if merged and start <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
-        else:
-            merged.append((start, end))
-    return merged
-
-
-def _length(spans: Iterable[Span]) -> float:
-    return sum(end - start for start, end in spans)
 
 
 @contextmanager

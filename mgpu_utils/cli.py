@@ -1,4 +1,4 @@
-"""The `mgpu` command: `lab`, `bench` and `notebooks`."""
+"""The `mgpu` command: `lab`, `bench`, `report`, `doctor` and `notebooks`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,33 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+_FIRST_WORDS = """\
+Learn and measure multi-GPU training with PyTorch.
+
+  mgpu lab          open the course in JupyterLab (start here)
+  mgpu doctor       check this machine, and say how to mend what is wrong
+  mgpu bench --config benchmarks/configs/compare.yaml --out results/mine
+                    measure this machine
+  mgpu report results/mine
+                    one page of results, to read and to pass on
+  mgpu notebooks    generate or check the notebooks (for authors)
+
+`mgpu COMMAND --help` lists the options of a command."""
+
+# Their parsers are imported only when asked for.
+_ELSEWHERE = {
+    "bench": ("mgpu_utils.benchmark.command", "measure single device, DataParallel and DDP on this machine"),
+    "report": ("mgpu_utils.report.command", "make one page of one or more folders of results, or compare two"),
+    "doctor": ("mgpu_utils.doctor.command", "check this machine, and say how to mend what is wrong"),
+}
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand and return its exit status; bad input gets one sentence on stderr."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments:
+        print(_FIRST_WORDS)
+        return 0
     parser = build_parser(arguments)
     options, rest = parser.parse_known_args(arguments)
     if rest and options.command != "lab":
@@ -27,15 +50,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def build_parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
-    """The parser of all subcommands; the benchmark's options are imported only when asked for."""
+    """The parser of all subcommands; some options are imported only when asked for."""
     parser = argparse.ArgumentParser(prog="mgpu", description="Learn and measure multi-GPU training with PyTorch.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_lab(commands)
     _add_notebooks(commands)
-    if arguments[:1] == ["bench"]:
-        importlib.import_module("mgpu_utils.benchmark.command").add_parser(commands)
-    else:
-        commands.add_parser("bench", help="measure single device, DataParallel and DDP on this machine", add_help=False)
+    for name, (module, what) in _ELSEWHERE.items():
+        if arguments[:1] == [name]:
+            importlib.import_module(module).add_parser(commands)
+        else:
+            commands.add_parser(name, help=what, add_help=False)
     return parser
 
 

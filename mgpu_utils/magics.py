@@ -11,6 +11,17 @@ def register(shell: Any) -> None:
     """Add the cell magics `%%ranks` and `%%rank` to an IPython shell."""
     shell.register_magic_function(run_on_all, magic_kind="cell", magic_name="ranks")
     shell.register_magic_function(run_on_one, magic_kind="cell", magic_name="rank")
+    if _with_a_body not in shell.input_transformers_cleanup:
+        shell.input_transformers_cleanup.insert(0, _with_a_body)
+
+
+def _with_a_body(lines: list[str]) -> list[str]:
+    """Give a rank cell that consists of its first line an empty one more.
+
+    IPython does not call the magic of a cell without a body: code behind `%%ranks` would be dropped, with a sentence
+    that does not say where it belongs.
+    """
+    return [*lines, "\n"] if len(lines) == 1 and lines[0].split()[:1] in (["%%ranks"], ["%%rank"]) else lines
 
 
 def run_on_all(line: str, cell: str) -> None:
@@ -18,7 +29,10 @@ def run_on_all(line: str, cell: str) -> None:
     from .ranks import current_group
 
     if line.strip():
-        raise BadArgument(f"%%ranks takes nothing after it, but got {line.strip()!r}; for one rank use `%%rank 0`.")
+        raise BadArgument(
+            f"%%ranks takes nothing after it, but got {line.strip()!r}: write code on the lines below it; for one "
+            "rank, begin the cell with `%%rank 0`."
+        )
     current_group().execute(_numbered_as_in_notebook("%%ranks", cell))
 
 
@@ -28,7 +42,10 @@ def run_on_one(line: str, cell: str) -> None:
 
     number = line.strip()
     if not number.isdecimal():
-        raise BadArgument(f"%%rank needs the number of one rank, as in `%%rank 0`, but got {number!r}.")
+        raise BadArgument(
+            f"%%rank needs the number of one rank and nothing else, as in `%%rank 0`, but got {number!r}: write code "
+            "on the lines below it."
+        )
     current_group().execute(_numbered_as_in_notebook(f"%%rank {number}", cell), rank=int(number))
 
 

@@ -17,11 +17,13 @@ import sys
 import threading
 import traceback
 import warnings
+from collections.abc import Collection
 from typing import Any
 
 from .learner_code import is_learner_file
 
 _STORE: Any = None
+_TOLD: set[str] = set()
 
 
 def main(connection_file: str) -> None:
@@ -158,20 +160,41 @@ def run_function() -> None:
     payload = shell.kernel.get_parent("shell")["buffers"][0]
     function, args, kwargs = pickle.loads(payload)
     for value in (function, *args, *kwargs.values()):
-        _give_rank_names(value, shell.user_ns)
+        _tell_shadowed(_give_rank_names(value, shell.user_ns, shell.user_ns_hidden))
     result = function(*args, **kwargs)
     _publish("mgpu_result", {}, [dump_result(result, getattr(function, "__name__", "the function"))])
 
 
-def _give_rank_names(function: Any, user_ns: dict[str, Any]) -> None:
-    """Let a function that came from the notebook see this rank's names; it arrives with only the globals it uses."""
+def _give_rank_names(function: Any, user_ns: dict[str, Any], hidden: Collection[str]) -> list[str]:
+    """Let a function that came from the notebook see this rank's names; returns the names it hides from itself.
+
+    It arrives with the globals that it uses, and those count, except for the names that tell a rank who it is.
+    """
+    from .shadowed_names import OWN_NAMES, shadowed
+
     names = getattr(function, "__globals__", None)
     module = sys.modules.get(getattr(function, "__module__", None) or "")
     if names is None or names is getattr(module, "__dict__", None):
-        return
+        return []
+    names.update({name: user_ns[name] for name in OWN_NAMES if name in user_ns})
+    hides = shadowed(names, user_ns, hidden)
     for name, value in user_ns.items():
         if not name.startswith("_"):
             names.setdefault(name, value)
+    return hides
+
+
+def _tell_shadowed(names: list[str]) -> None:
+    """Say once for each name that the notebook's value is used. What all ranks say is shown as one line."""
+    new = [name for name in names if name not in _TOLD]
+    _TOLD.update(new)
+    if new:
+        listed = " and ".join(f"`{name}`" for name in new)
+        print(
+            f"Note: the function uses the notebook's {listed}, not what a `%%ranks` cell put on the ranks under the "
+            "same name; rename one of the two if you meant the ranks' own.",
+            file=sys.stderr,
+        )
 
 
 def _publish(kind: str, content: dict[str, Any], buffers: list[bytes]) -> None:

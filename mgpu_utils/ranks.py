@@ -98,10 +98,12 @@ class RankGroup:
     def run(self, fn: Any, *args: Any, **kwargs: Any) -> list[Any]:
         """Call `fn(*args, **kwargs)` on every rank at the same time; returns one result a rank, in rank order.
 
-        The function may be defined in a notebook cell. It, its arguments and its results travel by value: a model
-        or tensor passed in is a copy on each rank, so nothing a rank does changes the notebook's own. On the ranks
-        it sees the names `rank`, `world_size`, `local_rank`, `device`, `torch` and `dist` as globals, and the
-        default process group is ready. Results on an accelerator come back on the CPU.
+        The function may be defined in a notebook cell. It, its arguments and its results travel by value: a model or
+        tensor passed in is a copy on each rank; results on an accelerator come back on the CPU. The default process
+        group is ready. In the function `rank`, `world_size`, `local_rank` and `device` are the rank's own, whatever
+        the notebook calls so. Any other global name is the notebook's, which travels with the function; where the
+        notebook has none, it is the rank's (`torch`, `dist`, `mgpu`, and what `%%ranks` cells defined). Where both
+        have one, with values known to differ, a note says so the first time.
 
         Raises:
             TypeError: the function or an argument cannot be sent.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol, runtime_checkable
@@ -13,69 +14,10 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from mgpu_utils.data import CollateWithEmpty, ShardedBatchSampler
-from mgpu_utils.scatter_gather import tensors_in
+from mgpu_utils.data_parallel_modules import OnGpus, OnThreads
 from mgpu_utils.threaded_data_parallel import ThreadedDataParallel
 
 _WRAPPERS = (nn.parallel.DistributedDataParallel, nn.DataParallel, ThreadedDataParallel)
-
-
-@runtime_checkable
-class Strategy(Protocol):
-    """What a training loop needs to run unchanged on one device or on many."""
-
-    @property
-    def name(self) -> str:
-        """One of "single", "data_parallel" and "ddp"."""
-
-    @property
-    def implementation(self) -> str:
-        """Either "torch" or, for DataParallel on CPU threads, "threaded stand-in"."""
-
-    @property
-    def world_size(self) -> int:
-        """How many devices share one step."""
-
-    @property
-    def rank(self) -> int:
-        """This process's number; 0 where there is only one process."""
-
-    @property
-    def device(self) -> torch.device:
-        """Where the loop puts its inputs."""
-
-    @property
-    def is_main(self) -> bool:
-        """True on the one process that prints and saves."""
-
-    def wrap(self, model: nn.Module) -> nn.Module:
-        """The model, moved to the device and ready to train with this strategy."""
-
-    def unwrap(self, module: nn.Module) -> nn.Module:
-        """The plain module inside, whose state dict has no `module.` prefix."""
-
-    def loader(
-        self,
-        dataset: Dataset[Any],
-        batch_size: int,
-        *,
-        shuffle: bool = False,
-        seed: int = 0,
-        drop_last: bool = False,
-        num_workers: int = 0,
-    ) -> DataLoader[Any]:
-        """This process's share of each global batch of `batch_size`."""
-
-    def scale_loss(self, loss_sum: Tensor, global_count: int) -> Tensor:
-        """What `backward` needs so that the gradient is that of the mean over the global batch."""
-
-    def mean(self, value: float | Tensor, weight: float) -> float:
-        """The weighted mean over all ranks."""
-
-    def sum(self, tensor: Tensor) -> Tensor:
-        """The sum over all ranks."""
-
-    def main_buffers(self, module: nn.Module) -> AbstractContextManager[None]:
-        """While it is entered, every rank's module holds rank 0's buffers."""
 
 
 def unwrap(module: nn.Module) -> nn.Module:
@@ -85,19 +27,38 @@ def unwrap(module: nn.Module) -> nn.Module:
     return module
 
 
-class _Shared:
-    """What the strategies share; as it stands, for one process: no collective anywhere."""
+@runtime_checkable
+class Strategy(Protocol):
+    """What a training loop needs to run unchanged on one device or on many.
+
+    A class of your own may inherit from this one: as it stands, everything but `wrap` is right for one process, with
+    no collective anywhere. A class that only has these names is a strategy as well.
+
+    Attributes:
+        name: one of "single", "data_parallel" and "ddp".
+        implementation: "torch" or, for DataParallel on CPU threads, "threaded stand-in".
+        world_size: how many devices share one step.
+        processes: how many processes share one step; each loads its own share of a batch.
+        rank: this process's number; 0 where there is only one process.
+        device: where the loop puts its inputs.
+        is_main: True on the one process that prints and saves.
+    """
 
     name: str
-    implementation = "torch"
-    world_size = 1
-    rank = 0
-    is_main = True
+    implementation: str = "torch"
+    world_size: int = 1
+    processes: int = 1
+    rank: int = 0
+    is_main: bool = True
     device: torch.device
 
     def __repr__(self) -> str:
         inside = f"{self.implementation}, " if self.implementation != "torch" else ""
         return f"{type(self).__name__}({inside}world_size={self.world_size}, device='{self.device}')"
+
+    @abstractmethod
+    def wrap(self, model: nn.Module) -> nn.Module:
+        """The model, moved to the device and ready to train with this strategy."""
 
     def unwrap(self, module: nn.Module) -> nn.Module:
         """The plain module inside, whose state dict has no `module.` prefix."""
@@ -120,10 +81,8 @@ class _Shared:
         """
         if not hasattr(dataset, "__len__"):
             raise TypeError("The dataset has no length: give one with __len__ and __getitem__.")
-        # DDP's world_size counts processes, DataParallel's counts devices of this one process.
-        processes = self.world_size if isinstance(self, DistributedDataParallel) else 1
         sampler = ShardedBatchSampler(
-            len(dataset), batch_size, self.rank, processes, shuffle=shuffle, seed=seed, drop_last=drop_last
+            len(dataset), batch_size, self.rank, self.processes, shuffle=shuffle, seed=seed, drop_last=drop_last
         )
         return DataLoader(
             dataset,
@@ -154,7 +113,7 @@ class _Shared:
         return nullcontext()
 
 
-class SingleDevice(_Shared):
+class SingleDevice(Strategy):
     """One process on one device: the baseline that the other strategies are compared with.
 
     Args:
@@ -175,13 +134,19 @@ class SingleDevice(_Shared):
         return unwrap(model).to(self.device)
 
 
-class DataParallel(_Shared):
+class DataParallel(Strategy):
     """One process that splits each batch over several devices.
 
     With two or more GPUs this is `nn.DataParallel` (`implementation` is "torch"). Elsewhere the real class would
     silently call the plain module, so this is `ThreadedDataParallel`, the same algorithm on CPU threads
-    (`implementation` is "threaded stand-in"). A model which returns a scalar gets one scalar back, the mean of the
-    replicas' values weighted by their numbers of samples, where `nn.DataParallel` alone would give a vector.
+    (`implementation` is "threaded stand-in"). Added to both are two things that `nn.DataParallel` alone lacks:
+
+    - A model that returns a scalar gets one scalar back, the mean of the replicas' values weighted by their numbers
+      of samples, not a vector.
+    - The first batch that leaves a device with nothing, or with one sample, is told of in one warning a module.
+
+    RNN, LSTM and GRU need no care: each replica puts its weights in one piece of memory, as cuDNN wants them, by
+    itself (`flatten_parameters`, which `nn.RNNBase` calls when its weights have changed).
 
     Args:
         devices: how many; by default all GPUs, or 2 threads where there are not two GPUs.
@@ -209,50 +174,14 @@ class DataParallel(_Shared):
         """The model, moved to the first device (in place), inside nn.DataParallel or its threaded stand-in."""
         placed = unwrap(model).to(self.device)
         if self.implementation != "torch":
-            return _ThreadedMeanOfScalars(placed, num_devices=self.world_size)
-        module = _TorchMeanOfScalars(placed, device_ids=list(self.devices))
+            return OnThreads(placed, num_devices=self.world_size)
+        module = OnGpus(placed, device_ids=list(self.devices))
         if not module.device_ids:
             raise RuntimeError("nn.DataParallel sees no GPU here and would run the plain module: refusing to.")
         return module
 
 
-class _MeanOfScalars:
-    """Turns scalar outputs into their sample-weighted mean; everything else is left to the wrapper."""
-
-    def parallel_apply(self, replicas: Any, inputs: Any, kwargs: Any) -> Any:
-        outputs = super().parallel_apply(replicas, inputs, kwargs)  # type: ignore[misc]
-        if not all(isinstance(output, Tensor) and output.dim() == 0 for output in outputs):
-            return outputs
-        counts = [_samples((args, kwarg)) for args, kwarg in zip(inputs, kwargs, strict=True)]
-        total = sum(counts)
-        if not total:
-            return [output / len(outputs) for output in outputs]
-        return [output * (count / total) for output, count in zip(outputs, counts, strict=True)]
-
-    def gather(self, outputs: Any, output_device: Any) -> Any:
-        if not all(isinstance(output, Tensor) and output.dim() == 0 for output in outputs):
-            return super().gather(outputs, output_device)  # type: ignore[misc]
-        shares = [output.view(1) for output in outputs]
-        return super().gather(shares, output_device).sum()  # type: ignore[misc]
-
-
-class _ThreadedMeanOfScalars(_MeanOfScalars, ThreadedDataParallel):
-    def _get_name(self) -> str:
-        return "ThreadedDataParallel"
-
-
-class _TorchMeanOfScalars(_MeanOfScalars, nn.DataParallel):
-    def _get_name(self) -> str:
-        return "DataParallel"
-
-
-def _samples(arguments: Any) -> int:
-    """The length of the first tensor among a replica's arguments; 0 where there is none."""
-    first = next((tensor for tensor in tensors_in(arguments) if tensor.dim()), None)
-    return 0 if first is None else len(first)
-
-
-class DistributedDataParallel(_Shared):
+class DistributedDataParallel(Strategy):
     """One process (rank) a device, each with its own copy of the model and its own shard of each batch.
 
     Made inside each rank, where a default process group exists. Wrapping broadcasts rank 0's parameters and
@@ -282,7 +211,7 @@ class DistributedDataParallel(_Shared):
             device = torch.device("cuda", local_rank) if on_gpu else torch.device("cpu")
         self.device = torch.device(device)
         self.rank = dist.get_rank()
-        self.world_size = dist.get_world_size()
+        self.world_size = self.processes = dist.get_world_size()
         self.is_main = self.rank == 0
         self.ddp_kwargs = ddp_kwargs
 

@@ -86,6 +86,22 @@ def cells() -> list[list[NotebookNode]]:
         """,
         "%%rank two\n1",
         "ranks",
+        "%%ranks rank = 5\nprint(rank)",
+        "%%ranks rank = 5",
+        "%%rank 0 print(rank)",
+        "%%ranks",
+        """
+        square = "the notebook's"
+        for rank in (70, 71):
+            pass
+        """,
+        """
+        def both():
+            return square, rank
+
+        ranks.run(both)
+        """,
+        "ranks.run(both)",
     )
     return run(book, allow_errors=True)
 
@@ -124,7 +140,34 @@ def test_a_name_that_only_the_notebook_knows_is_explained(cells: list[list[Noteb
 
 
 def test_a_wrong_rank_number_gets_one_sentence(cells: list[list[NotebookNode]]) -> None:
-    assert cells[9][-1].evalue == "%%rank needs the number of one rank, as in `%%rank 0`, but got 'two'."
+    assert cells[9][-1].evalue == (
+        "%%rank needs the number of one rank and nothing else, as in `%%rank 0`, but got 'two': write code on the "
+        "lines below it."
+    )
+
+
+def test_code_on_the_line_of_a_magic_is_refused_and_its_place_is_named_also_without_a_body(
+    cells: list[list[NotebookNode]],
+) -> None:
+    for number in (11, 12):
+        assert cells[number][-1].evalue == (
+            "%%ranks takes nothing after it, but got 'rank = 5': write code on the lines below it; for one rank, begin "
+            "the cell with `%%rank 0`."
+        )
+    assert "but got '0 print(rank)': write code on the lines below" in cells[13][-1].evalue
+    assert cells[14] == []
+
+
+def test_a_name_of_both_is_the_notebooks_with_one_note_and_a_rank_keeps_its_own_number(
+    cells: list[list[NotebookNode]],
+) -> None:
+    note, result = cells[16]
+    assert note.text == (
+        "[all ranks] Note: the function uses the notebook's `square`, not what a `%%ranks` cell put on the ranks "
+        "under the same name; rename one of the two if you meant the ranks' own.\n"
+    )
+    assert text([result]) == '[("the notebook\'s", 0), ("the notebook\'s", 1)]'
+    assert text(cells[17]) == text([result]), "the note is repeated"
 
 
 def test_the_group_draws_itself(cells: list[list[NotebookNode]]) -> None:

@@ -57,6 +57,21 @@ def test_functions_given_as_arguments_see_the_names_of_the_rank_as_well(two_rank
     assert two_ranks.run(call, number, times=10) == [10, 20]
 
 
+def test_a_rank_keeps_its_own_number_and_the_notebooks_value_of_another_name_is_told_of_once(
+    two_ranks: RankGroup, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cell: dict[str, object] = {"__name__": "__main__", "rank": 70, "device": "meta", "rate": 0.1, "steps": 3}
+    exec("def both(other=None):\n    return rank, str(device), rate, steps", cell)
+    two_ranks.execute("rate = 0.2\nsteps = 3")
+    assert two_ranks.run(cell["both"]) == [(rank, "cpu", 0.1, 3) for rank in range(2)]
+    told = capsys.readouterr().out
+    assert "the function uses the notebook's `rate`, not what a `%%ranks` cell put" in told
+    assert "steps" not in told
+    assert two_ranks.run(lambda function: function()[2], cell["both"]) == [0.1, 0.1]
+    assert capsys.readouterr().out == "", "told a second time"
+    assert two_ranks.run(lambda: 1) == [1, 1]
+
+
 def test_collectives_really_connect_the_ranks(two_ranks: RankGroup, three_ranks: RankGroup) -> None:
     def total():
         import torch

@@ -104,6 +104,7 @@ def test_a_model_that_returns_its_loss_gives_the_single_device_loss_and_gradient
     expected = plain(images, labels)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", message=r"A batch of \d+ over 4 devices")
         loss = module(images, labels=labels) if keyword else module(images, labels)
     assert loss.shape == ()
     torch.testing.assert_close(loss, expected)
@@ -115,7 +116,8 @@ def test_a_model_that_returns_its_loss_gives_the_single_device_loss_and_gradient
 
 def test_an_output_with_one_entry_a_replica_is_left_alone() -> None:
     module = DataParallel(2).wrap(nn.Flatten(0))
-    assert torch.equal(module(torch.tensor([[1.0], [2.0]])), torch.tensor([1.0, 2.0]))
+    with pytest.warns(UserWarning, match="devices 0 and 1 get one sample"):
+        assert torch.equal(module(torch.tensor([[1.0], [2.0]])), torch.tensor([1.0, 2.0]))
 
 
 def test_a_state_dict_travels_between_all_three_without_prefix_and_with_equal_outputs(
@@ -142,6 +144,36 @@ def test_a_state_dict_travels_between_all_three_without_prefix_and_with_equal_ou
         fresh = mgpu.small_resnet()
         fresh.load_state_dict(state)
         assert torch.equal(fresh.eval()(x), first(x))
+
+
+def test_a_class_of_ones_own_needs_to_write_wrap_only() -> None:
+    class Halved(Strategy):
+        name = "halved"
+        device = torch.device("cpu")
+
+        def wrap(self, model: nn.Module) -> nn.Module:
+            return model.to(torch.float16)
+
+    numbers = torch.utils.data.TensorDataset(torch.arange(21))
+    strategy = Halved()
+    assert [len(batch) for (batch,) in strategy.loader(numbers, 10)] == [10, 10, 1]
+    assert [len(batch) for (batch,) in strategy.loader(numbers, 10, drop_last=True)] == [10, 10]
+    assert strategy.mean(3.0, 2) == 3.0
+    assert strategy.scale_loss(torch.tensor(6.0), 3) == 2.0
+
+    class Nothing(Strategy):
+        name = "nothing"
+
+    with pytest.raises(TypeError, match=r"abstract.*wrap"):
+        Nothing()  # type: ignore[abstract]
+
+
+def test_an_object_with_the_names_of_a_strategy_is_one() -> None:
+    single = SingleDevice("cpu")
+    names = [name for name in dir(single) if not name.startswith("_")]
+    twin = type("Twin", (), {name: getattr(single, name) for name in names})()
+    assert isinstance(twin, Strategy)
+    assert not isinstance(type("Part", (), {"wrap": single.wrap})(), Strategy)
 
 
 def test_wrapping_what_is_wrapped_does_not_wrap_twice() -> None:

@@ -13,10 +13,11 @@ from mgpu_utils.rank_errors import RankError, RankTimeout
 PATIENCE = 20.0
 
 
-def run_answer(ranks: Any, function: Callable[..., Any], *args: Any) -> list[Any]:
+def run_answer(ranks: Any, function: Callable[..., Any], *args: Any, advice: str = "") -> list[Any]:
     """One result a rank of `function(*args)`, with a group that is ready for use afterwards, whatever happened.
 
-    Raises Wrong when the ranks wait for each other for ever, and RankError when the answer raises on a rank.
+    Raises Wrong when the ranks wait for each other for ever, with the exercise's own `advice` at its end, and
+    RankError when the answer raises on a rank.
     """
     patience, ranks.timeout = ranks.timeout, min(PATIENCE, ranks.timeout)
     try:
@@ -24,11 +25,15 @@ def run_answer(ranks: Any, function: Callable[..., Any], *args: Any) -> list[Any
     except RankTimeout as error:
         ranks.restart()
         places = ". ".join(str(state) for state in error.states)
-        raise Wrong(f"the ranks got stuck, and were restarted. {explain(list(error.states))} {places}.") from None
-    except RankError:
+        why = f"the ranks got stuck, and were restarted. {explain(list(error.states))} {places}. {advice}"
+        raise Wrong(why.rstrip()) from None
+    except RankError as error:
         # A rank that raised can answer again; one that died, or was ended while it waited for that one, cannot.
-        if ranks.needs_restart:
-            ranks.restart()
-        raise
+        if not ranks.needs_restart:
+            raise
+        ranks.restart()
+        # Its last line asks for the restart that has just been done.
+        told = str(error).rpartition("\n")[0]
+        raise RankError(f"{told}\nThe ranks were restarted, and can be used.", error.failures) from None
     finally:
         ranks.timeout = patience

@@ -11,6 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from mgpu_utils.data import digits
 from mgpu_utils.exercises import Wrong, exercise
+from mgpu_utils.lesson_checks.answers_on_ranks import run_answer
 from mgpu_utils.lesson_checks.two_stages import gradient_of, run_stage, stages
 
 _COSTS = (
@@ -26,7 +27,7 @@ _COSTS = (
 _BUBBLES = ((2, 0.2), (4, 0.2), (2, 0.1), (4, 0.05), (8, 0.3), (3, 0.4), (1, 0.1), (2, 0.5))
 _PIECES = ((16, 16, 16, 16), (4, 4, 2), (5,))
 _TOLERANCE = 1e-5
-_PATIENCE = 10.0
+_ADVICE = "Send and receive only with `receive` and `send_back`."
 
 
 @exercise(
@@ -143,8 +144,7 @@ def turns(answer: Callable[..., Any], ranks: Any) -> None:
     if ranks.world_size < 2:
         raise Wrong("two ranks are needed: `ranks = mgpu.start_ranks(2)`")
     for sizes in _PIECES:
-        results = _results(answer, sizes, ranks)
-        first, last = results[0], results[1]
+        first, last, *_ = run_answer(ranks, run_stage, answer, list(sizes), advice=_ADVICE)
         assert last is not None
         if last.trouble:
             raise Wrong(f"on rank 1, with micro-batches of {_listed(sizes)}: {last.trouble}")
@@ -155,21 +155,6 @@ def turns(answer: Callable[..., Any], ranks: Any) -> None:
                 "the gradients are right, but rank 1 received more before it had sent anything back: then it keeps "
                 f"up to {_kept(last.events)} micro-batches at a time"
             )
-
-
-def _results(answer: Callable[..., Any], sizes: Sequence[int], ranks: Any) -> list[Any]:
-    from mgpu_utils.rank_errors import RankTimeout
-
-    patience, ranks.timeout = ranks.timeout, _PATIENCE
-    try:
-        return list(ranks.run(run_stage, answer, list(sizes)))
-    except RankTimeout:
-        ranks.restart()
-        raise Wrong(
-            "the ranks got stuck and were restarted: send and receive only with `receive` and `send_back`"
-        ) from None
-    finally:
-        ranks.timeout = patience
 
 
 def _check_events(events: Sequence[str], sizes: Sequence[int]) -> None:

@@ -96,6 +96,7 @@ for batch, count in [(64, 2), (9, 2), (9, 4), (5, 4), (7, 4), (1, 2)]:
 # A device that gets nothing is paid for and does no work. A device that gets a single sample is worse off than
 # it looks: where BatchNorm has one value a channel to normalise, training stops with an error (*Expected more
 # than 1 value per channel*). The last batch of an epoch is often such a batch: `drop_last=True` leaves it out.
+# `mgpu.SplitPreview(batch, devices)` is this preview as an object, and names a batch that fits.
 
 # %% [markdown]
 # ## Move 2: replicate
@@ -433,7 +434,8 @@ for batch in (9, 1):
 
 # %% [markdown]
 # With 9 samples one replica works longer than the other, and both wait for the slower. With 1 sample
-# there is one replica, and the other device does nothing. The wrapper itself warns of neither.
+# there is one replica, and the other device does nothing. The wrapper itself warns of neither;
+# the strategy `mgpu.DataParallel` does.
 
 # %% [markdown]
 # ### BatchNorm sees replica 0 only

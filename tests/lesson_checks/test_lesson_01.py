@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import textwrap
-from typing import Any
-
 import pytest
 import torch
 from answer_cards import assert_wrong
+from learner_cells import LearnerCell
 
 from mgpu_utils.exercises import check, hint
 from mgpu_utils.ranks import RankGroup
 from mgpu_utils.sample_machines import MACHINES, Gpu, Machine, runs_on
 
-
-def written(head: str, lines: str) -> Any:
-    """A function as a notebook cell defines it: in `__main__`, with the lesson's imports."""
-    cell: dict[str, Any] = {"__name__": "__main__"}
-    exec("import torch", cell)
-    exec(f"def answer({head}):\n" + textwrap.indent(textwrap.dedent(lines), "    "), cell)
-    return cell["answer"]
-
+written = LearnerCell("import torch").answer
 
 REFUSE = """
 if wanted < 1:

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import textwrap
-from typing import Any
-
 import pytest
 from answer_cards import assert_wrong
+from learner_cells import LearnerCell
 
 from mgpu_utils.exercises import check, hint
 from mgpu_utils.lesson_checks.lesson_02 import idle_slots
 from mgpu_utils.ranks import RankGroup
 
-
-def written(head: str, lines: str) -> Any:
-    """A function as a notebook cell defines it: in `__main__`, with the lesson's imports."""
-    cell: dict[str, Any] = {"__name__": "__main__"}
-    exec("import torch\nfrom torch.nn.functional import cross_entropy", cell)
-    exec(f"def answer({head}):\n" + textwrap.indent(textwrap.dedent(lines), "    "), cell)
-    return cell["answer"]
-
+written = LearnerCell("import torch\nfrom torch.nn.functional import cross_entropy").answer
 
 CUT_RIGHT = {
     "slower stage": """
@@ -201,10 +192,20 @@ def test_the_last_stage_runs_in_a_larger_group_too(three_ranks: RankGroup) -> No
 def test_a_last_stage_that_sends_by_itself_is_given_up_and_explained(
     two_ranks: RankGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mgpu_utils.lesson_checks.lesson_02._PATIENCE", 2.0)
+    monkeypatch.setattr("mgpu_utils.lesson_checks.answers_on_ranks.PATIENCE", 2.0)
     lines = "import torch.distributed as dist\ndist.all_reduce(torch.ones(1))"
     card = check("02/turns", written("stage, pieces, receive, send_back", lines), ranks=two_ranks)
     assert_wrong(card, "only with `receive` and `send_back`")
+    assert two_ranks.run(lambda: 1) == [1, 1]
+
+
+def test_a_last_stage_that_ends_its_rank_leaves_a_group_that_is_ready_again(two_ranks: RankGroup) -> None:
+    card = check("02/turns", written("stage, pieces, receive, send_back", "import os\nos._exit(3)"), ranks=two_ranks)
+    assert card.kind == "error", card
+    said = " ".join(str(card).split())
+    assert "rank 1 ended itself with exit code 3" in said
+    assert "The ranks were restarted" in said
+    assert "ranks.restart()" not in said
     assert two_ranks.run(lambda: 1) == [1, 1]
 
 

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import Any
 
 import pytest
 from answer_cards import assert_wrong
+from learner_cells import LearnerCell
 
 from mgpu_utils.exercises import check, hint
 from mgpu_utils.ranks import RankGroup
 
-
-def written(header: str, lines: str) -> Any:
-    """A function as a notebook cell defines it: in `__main__`, with the lesson's imports."""
-    cell: dict[str, Any] = {"__name__": "__main__"}
-    exec("import torch\nfrom torch.utils.data import DataLoader, DistributedSampler, Subset", cell)
-    exec(f"def {header}:\n" + textwrap.indent(textwrap.dedent(lines), "    "), cell)
-    return cell[header.split("(")[0]]
-
+written = LearnerCell("import torch\nfrom torch.utils.data import DataLoader, DistributedSampler, Subset").answer
 
 MISSING = "missing = [n for n in range(samples) if not any(n in shard for shard in shards)]\n"
 FLAT = "flat = [n for shard in shards for n in shard]\n"

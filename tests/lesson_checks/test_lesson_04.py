@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import textwrap
-from typing import Any
-
 import pytest
 import torch
 from answer_cards import assert_wrong
+from learner_cells import LearnerCell
 
 from mgpu_utils.exercises import check, hint
 from mgpu_utils.models import digits_cnn
 from mgpu_utils.ranks import RankGroup
 
-
-def written(header: str, lines: str) -> Any:
-    """A function as a notebook cell defines it: in `__main__`, with the lesson's imports."""
-    cell: dict[str, Any] = {"__name__": "__main__"}
-    exec("import io\nimport torch\nfrom torch import nn\nimport mgpu_utils as mgpu", cell)
-    exec("from torch.nn.parallel import DistributedDataParallel as DDP", cell)
-    exec(f"def {header}:\n" + textwrap.indent(textwrap.dedent(lines), "    "), cell)
-    return cell[header.split("(")[0]]
-
+written = LearnerCell(
+    "import io\n"
+    "import torch\n"
+    "from torch import nn\n"
+    "import mgpu_utils as mgpu\n"
+    "from torch.nn.parallel import DistributedDataParallel as DDP"
+).answer
 
 AGREE_RIGHT = {
     "every tensor of the state dict": "for t in model.state_dict().values():\n    dist.broadcast(t, src=0)",

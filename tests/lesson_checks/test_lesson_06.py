@@ -2,38 +2,23 @@
 
 from __future__ import annotations
 
-import linecache
-import textwrap
-from itertools import count
 from typing import Any
 
 import pytest
 from answer_cards import assert_wrong
+from learner_cells import LearnerCell
 
 from mgpu_utils.exercises import check, hint
 from mgpu_utils.lesson_checks.lesson_06 import changed_lines
 from mgpu_utils.ranks import RankGroup
 
-_numbers = count()
-
-
-def written(code: str) -> Any:
-    """A function as a notebook cell defines it: in `__main__`, with the lesson's imports and a readable source."""
-    code = textwrap.dedent(code).strip() + "\n"
-    file = f"<answer {next(_numbers)}>"
-    linecache.cache[file] = (len(code), None, code.splitlines(keepends=True), file)
-    cell: dict[str, Any] = {"__name__": "__main__"}
-    exec(
-        "import copy\nimport torch\nfrom torch.nn.functional import cross_entropy\n"
-        "from torch.utils.data import DataLoader, DistributedSampler, Subset\n"
-        "from torch.nn.parallel import DistributedDataParallel as DDP",
-        cell,
-    )
-    names = set(cell)
-    exec(compile(code, file, "exec"), cell)
-    (function,) = (value for name, value in cell.items() if name not in names and callable(value))
-    return function
-
+written = LearnerCell(
+    "import copy\n"
+    "import torch\n"
+    "from torch.nn.functional import cross_entropy\n"
+    "from torch.utils.data import DataLoader, DistributedSampler, Subset\n"
+    "from torch.nn.parallel import DistributedDataParallel as DDP"
+).function
 
 SINGLE = """
     def single_loop(model, dataset, device):

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import textwrap
-from typing import Any
-
 import pytest
 from answer_cards import assert_wrong
+from learner_cells import LearnerCell
 
 from mgpu_utils.exercises import check, hint
 from mgpu_utils.ranks import RankGroup
 
-
-def written(signature: str, lines: str) -> Any:
-    """A function as the notebook's cell defines it: in `__main__`, with the lesson's imports."""
-    cell: dict[str, Any] = {"__name__": "__main__"}
-    exec(
-        "import torch\nimport torch.distributed as dist\nfrom torch.nn.functional import cross_entropy\n"
-        f"def answer({signature}):\n" + textwrap.indent(textwrap.dedent(lines).strip(), "    "),
-        cell,
-    )
-    return cell["answer"]
-
+written = LearnerCell(
+    "import torch\nimport torch.distributed as dist\nfrom torch.nn.functional import cross_entropy"
+).answer
 
 TOTAL = "total = torch.tensor(float(len(labels)), device=device)\ndist.all_reduce(total)\n"
 UNEVEN_RIGHT = {

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import textwrap
-from typing import Any
-
 import pytest
 from answer_cards import assert_wrong
+from learner_cells import LearnerCell
 
 from mgpu_utils.exercises import check, hint
 from mgpu_utils.ranks import RankGroup
 
-
-def written(signature: str, lines: str) -> Any:
-    """A function as the notebook's cell defines it: in `__main__`, with the lesson's imports."""
-    cell: dict[str, Any] = {"__name__": "__main__"}
-    exec(
-        "import torch\nimport torch.distributed as dist\nfrom torch import nn\n"
-        "from torch.nn.functional import cross_entropy\n"
-        f"def answer({signature}):\n" + textwrap.indent(textwrap.dedent(lines).strip(), "    "),
-        cell,
-    )
-    return cell["answer"]
-
+written = LearnerCell(
+    "import torch\n"
+    "import torch.distributed as dist\n"
+    "from torch import nn\n"
+    "from torch.nn.functional import cross_entropy"
+).answer
 
 START = """
     def average(parameter):

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import textwrap
-from typing import Any
-
 import pytest
 from answer_cards import assert_wrong
+from learner_cells import LearnerCell
 
 from mgpu_utils.exercises import check, hint
 from mgpu_utils.ranks import RankGroup
 
-
-def written(head: str, body: str) -> Any:
-    """A function as a notebook cell defines it: in `__main__`, with the lesson's imports."""
-    cell: dict[str, Any] = {"__name__": "__main__"}
-    exec("import torch\nfrom itertools import islice\nimport torch.distributed as dist", cell)
-    exec(f"def answer({head}):\n" + textwrap.indent(textwrap.dedent(body), "    "), cell)
-    return cell["answer"]
-
+written = LearnerCell("import torch\nfrom itertools import islice\nimport torch.distributed as dist").answer
 
 # One step with scaler and clipping.
 
