@@ -22,21 +22,31 @@ def loopback_interface() -> str | None:
 def loopback_store(timeout: float) -> Any:
     """A `torch.distributed.TCPStore` that listens on 127.0.0.1 alone, on a port the system picks.
 
-    The store has no password, so it must not be reachable from outside; TCPStore by itself would listen on
-    every interface.
+    Args:
+        timeout: seconds a rank may wait for a key.
+    """
+    return store_on("127.0.0.1", timeout)
+
+
+def store_on(address: str, timeout: float) -> Any:
+    """A `torch.distributed.TCPStore` that listens on one address of this machine, on a port the system picks.
+
+    The store has no password, so it must not be reachable from where nobody needs it; TCPStore by itself
+    would listen on every interface.
 
     Args:
+        address: where to listen.
         timeout: seconds a rank may wait for a key.
     """
     import torch.distributed as dist
 
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listener.bind(("127.0.0.1", 0))
+    listener = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
+    listener.bind((address, 0))
     listener.listen(128)
     port = listener.getsockname()[1]
     with _without_host_name_warnings():
         return dist.TCPStore(
-            "127.0.0.1",
+            address,
             port,
             is_master=True,
             wait_for_workers=False,

@@ -1,8 +1,9 @@
-"""Start a script or module under ``torch.distributed.run`` on this machine, and tell what became of it.
+"""Start a script or module under ``torch.distributed.run``, on one machine or several, and tell what became of it.
 
 The engine is PyTorch's own launcher (https://docs.pytorch.org/docs/stable/elastic/run.html). This module
-adds what a notebook and a benchmark need around it: loopback only, a free port, no process left behind, the
-failing rank's own exception as the reason, and a rank judged by the result it delivered.
+adds what a notebook and a benchmark need around it: loopback only where there is one machine, a free port, no
+process left behind, the failing rank's own exception as the reason, and a rank judged by the result it
+delivered.
 """
 
 from __future__ import annotations
@@ -12,15 +13,17 @@ import os
 import sys
 import tempfile
 import time
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
 from mgpu_utils import torchrun_logs
-from mgpu_utils.rendezvous import loopback_interface
+from mgpu_utils.machine_crew import Crew
+from mgpu_utils.machine_lead import ENVIRONMENT
 from mgpu_utils.torchrun_agent import Agent
+from mgpu_utils.torchrun_outcome import Outcome, failure
+from mgpu_utils.torchrun_together import ONLY_MACHINE, Job, Place, run_together, took_too_long
 
 _RESULT_DIR = "MGPU_RESULT_DIR"
 
@@ -79,11 +82,13 @@ def run(
 class Launcher:
     """Does several launches one after another, with fresh ranks each time, and imports PyTorch's launcher once.
 
-    Use it in a ``with`` block; leaving the block ends whatever is left.
+    Use it in a ``with`` block; leaving the block ends whatever is left. With a ``crew`` (see
+    `mgpu_utils.machine_crew`) a launch can take several machines; the launcher closes the crew at its end.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, crew: Crew | None = None) -> None:
         self._agent: Agent | None = None
+        self._crew = crew
 
     def run(
         self,
@@ -91,55 +96,95 @@ class Launcher:
         args: Sequence[str] = (),
         *,
         nproc_per_node: int,
+        nnodes: int = 1,
         env: Mapping[str, str] | None = None,
         timeout: float | None = None,
         threads_per_rank: int = 1,
         log_dir: str | Path | None = None,
     ) -> TorchrunResult:
-        """Do one launch; the arguments, the result and the errors are those of the function `run`."""
+        """Do one launch; the arguments, the result and the errors are those of the function `run`.
+
+        ``nnodes`` above 1 takes this machine and the next ones of the crew, with ``nproc_per_node`` ranks
+        each. A machine that is lost ends the launch on all of them; the reason names it.
+        """
         if nproc_per_node < 1 or threads_per_rank < 1:
             raise ValueError(
                 f"nproc_per_node and threads_per_rank must be 1 or more, not {nproc_per_node} and {threads_per_rank}."
             )
-        entry = _entry(target)
-        if self._agent is None or not self._agent.alive:
-            self._agent = Agent()
+        known = 1 if self._crew is None else self._crew.nnodes
+        if not 1 <= nnodes <= known:
+            raise ValueError(f"nnodes is {nnodes}, but this launcher has {known} machine{'s' if known > 1 else ''}.")
+        job = Job(str(target), tuple(args), nproc_per_node, threads_per_rank, dict(env or {}))
+        started = time.perf_counter()
+        if nnodes > 1:
+            assert self._crew is not None
+            outcomes, reason = run_together(self._crew, self, job, nnodes, timeout=timeout, log_dir=log_dir)
+        else:
+            outcomes = {0: self.run_part(job, timeout=timeout, log_dir=log_dir)}
+            reason = failure(outcomes) if outcomes[0].finished else took_too_long(timeout)
+        delivered: list[Any] = [None] * (nnodes * nproc_per_node)
+        for node_rank, outcome in outcomes.items():
+            for number, value in enumerate(outcome.delivered, start=node_rank * nproc_per_node):
+                delivered[number] = None if value is None else value[0]
+        ranks = [log for _, outcome in sorted(outcomes.items()) for log in outcome.ranks]
+        returncodes = [outcome.returncode for outcome in outcomes.values() if outcome.returncode]
+        return TorchrunResult(
+            returncode=returncodes[0] if returncodes else int(not outcomes),
+            seconds=time.perf_counter() - started,
+            stdout=torchrun_logs.merged(ranks, "stdout"),
+            stderr=torchrun_logs.merged(ranks, "stderr") or "".join(outcome.said for outcome in outcomes.values()),
+            delivered=delivered,
+            reason=reason,
+        )
+
+    def run_part(
+        self,
+        job: Job,
+        place: Place = ONLY_MACHINE,
+        *,
+        agent: Agent | None = None,
+        timeout: float | None = None,
+        log_dir: str | Path | None = None,
+    ) -> Outcome:
+        """Do this machine's part of a launch.
+
+        With an ``agent`` (see `ready_agent`) another thread can end it before it has begun: by killing that.
+        """
+        entry = _entry(job.target)
+        agent = agent or self.ready_agent()
+        ranks = place.ranks(job.nproc_per_node)
         with tempfile.TemporaryDirectory(prefix="mgpu-torchrun-", ignore_cleanup_errors=True) as scratch:
             results, agent_log = Path(scratch) / "results", Path(scratch) / "agent.log"
             logs = Path(log_dir) if log_dir is not None else Path(scratch) / "logs"
             for folder in (results, logs):
                 folder.mkdir(parents=True, exist_ok=True)
             arguments = [
-                *(f"--nproc-per-node={nproc_per_node}", f"--rdzv-id={uuid.uuid4().hex}"),
-                *("--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1"),
-                *(f"--log-dir={logs}", "--redirects=3", *entry, *args),
+                *(f"--nproc-per-node={job.nproc_per_node}", *place.arguments()),
+                *(f"--log-dir={logs}", "--redirects=3", *entry, *job.args),
             ]
-            environment = _environment(env, threads_per_rank, results)
-            started = time.perf_counter()
-            ended = self._agent.launch(arguments, environment, agent_log, timeout)
-            seconds = time.perf_counter() - started
-            delivered = [_delivered(results, rank) for rank in range(nproc_per_node)]
-            ranks = torchrun_logs.read(logs, nproc_per_node)
-            said = torchrun_logs.text(agent_log)
-        reason = None
-        if not ended.finished:
-            reason = f"it did not finish within {timeout:g} s, so all its processes were ended"
-        elif not all(delivered) and (ended.returncode != 0 or any(delivered)):
-            reason = torchrun_logs.failure(ranks, said, ended.returncode)
-        return TorchrunResult(
-            returncode=ended.returncode,
-            seconds=seconds,
-            stdout=torchrun_logs.merged(ranks, "stdout"),
-            stderr=torchrun_logs.merged(ranks, "stderr") or said,
-            delivered=[None if value is None else value[0] for value in delivered],
-            reason=reason,
-        )
+            environment = _environment(job, place, results)
+            ended = agent.launch(arguments, environment, agent_log, timeout)
+            return Outcome(
+                returncode=ended.returncode,
+                finished=ended.finished,
+                delivered=[_delivered(results, rank) for rank in ranks],
+                ranks=torchrun_logs.read(logs, ranks),
+                said=torchrun_logs.text(agent_log),
+            )
+
+    def ready_agent(self) -> Agent:
+        """Return the process for the next launch, a new one where the last one was ended."""
+        if self._agent is None or not self._agent.alive:
+            self._agent = Agent()
+        return self._agent
 
     def close(self) -> None:
-        """End the launcher's process."""
+        """End the launcher's process, and leave the other machines."""
         if self._agent is not None:
             self._agent.close()
             self._agent = None
+        if self._crew is not None:
+            self._crew.close()
 
     def __enter__(self) -> Launcher:
         return self
@@ -190,7 +235,7 @@ def _entry(target: str | Path) -> list[str]:
     return ["--module", text]
 
 
-def _environment(extra: Mapping[str, str] | None, threads: int, results: Path) -> dict[str, str]:
+def _environment(job: Job, place: Place, results: Path) -> dict[str, str]:
     # A launch from inside a rank must not inherit that rank's place in its own group.
     stale = {
         "RANK",
@@ -200,25 +245,29 @@ def _environment(extra: Mapping[str, str] | None, threads: int, results: Path) -
         "GROUP_RANK",
         "MASTER_ADDR",
         "MASTER_PORT",
+        ENVIRONMENT,
     }
     environment = {
         name: value
         for name, value in os.environ.items()
         if name not in stale and not name.startswith(("TORCHELASTIC_", "MGPU_RESULT"))
     }
-    interface = loopback_interface()
-    if interface is not None:
-        environment["GLOO_SOCKET_IFNAME"] = interface
+    if place.nnodes > 1 and place.interface is not None:
+        # Where somebody chose an interface (InfiniBand beside Ethernet), it stays.
+        environment.setdefault("GLOO_SOCKET_IFNAME", place.interface)
+        environment.setdefault("NCCL_SOCKET_IFNAME", f"={place.interface}")
+    elif place.interface is not None:
+        environment["GLOO_SOCKET_IFNAME"] = place.interface
     environment.update(
-        OMP_NUM_THREADS=str(threads),
+        OMP_NUM_THREADS=str(job.threads_per_rank),
         PYTHONUNBUFFERED="1",
         **{_RESULT_DIR: str(results)},
     )
-    return environment | dict(extra or {})
+    return environment | job.env
 
 
-def _delivered(results: Path, rank: int) -> tuple[Any] | None:
+def _delivered(results: Path, rank: int) -> list[Any] | None:
     try:
-        return (json.loads((results / f"rank-{rank}.json").read_text(encoding="utf-8")),)
+        return [json.loads((results / f"rank-{rank}.json").read_text(encoding="utf-8"))]
     except FileNotFoundError:
         return None

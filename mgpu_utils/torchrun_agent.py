@@ -78,7 +78,7 @@ class Agent:
         self.kill()
 
     def kill(self) -> None:
-        """End the agent and its ranks at once."""
+        """End the agent and its ranks at once; from another thread, a `launch` that waits returns."""
         kill_tree(self._process.pid)
         self._process.wait()
 
@@ -107,6 +107,9 @@ def end_with(owner_pid: int, poll_seconds: float = 0.5) -> None:
 def _do(job: dict[str, object]) -> int:
     from torch.distributed.run import main
 
+    from mgpu_utils.torchrun_rendezvous import register
+
+    register()
     os.environ.clear()
     os.environ.update(job["environment"])  # type: ignore[call-overload]
     try:

@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 # What a rank says when another one has gone: a consequence, never the cause.
-_ECHOES = ("connection closed by peer", "connection reset", "broken pipe", "peer closed", "recvvalue failed")
+_ECHOES = (
+    *("connection closed by peer", "connection reset", "broken pipe", "peer closed", "recvvalue failed"),
+    *("remote process exited", "connection refused", "closed the connection"),
+)
 _EXCEPTION_LINE = re.compile(r"^[A-Za-z_][\w.]*(:|$)")
 _LONGEST_REASON = 300
 
@@ -24,9 +27,9 @@ class RankLog:
     exception: str | None
 
 
-def read(logs: Path, world_size: int) -> list[RankLog]:
-    """Return the logs which torchrun's ``--log-dir`` holds, one a rank in rank order."""
-    return [_read_rank(logs, rank) for rank in range(world_size)]
+def read(logs: Path, ranks: range) -> list[RankLog]:
+    """Return the logs which torchrun's ``--log-dir`` holds of this machine's ``ranks``, in rank order."""
+    return [_read_rank(logs, rank, local_rank) for local_rank, rank in enumerate(ranks)]
 
 
 def merged(ranks: list[RankLog], stream: str) -> str:
@@ -41,12 +44,12 @@ def failure(ranks: list[RankLog], agent_log: str, returncode: int) -> str:
     """Return why a launch failed in one line: the first failing rank's own exception, else its signal."""
     failed = [log for log in ranks if log.exception is not None]
     # A rank which lost its peer names the peer's death; the peer names the cause.
-    causes = [log for log in failed if not _is_echo(log.exception or "")] or failed
+    causes = [log for log in failed if not is_echo(log.exception or "")] or failed
     first = _first_failure(agent_log)
     for log in causes:
         if log.rank == first:
             return f"rank {log.rank}: {log.exception}"
-    if first is not None and (not causes or all(_is_echo(log.exception or "") for log in causes)):
+    if first is not None and (not causes or all(is_echo(log.exception or "") for log in causes)):
         ended = _how_it_ended(agent_log)
         if ended:
             return f"rank {first}: {ended}"
@@ -57,8 +60,13 @@ def failure(ranks: list[RankLog], agent_log: str, returncode: int) -> str:
     return f"the launcher ended with exit code {returncode} and no rank delivered a result{said}"
 
 
-def _read_rank(logs: Path, rank: int) -> RankLog:
-    folders = sorted(logs.glob(f"*/attempt_*/{rank}"), key=lambda folder: folder.stat().st_mtime)
+def is_echo(text: str) -> bool:
+    """Whether a rank's exception, or a reason made of one, only says that another rank or machine has gone."""
+    return any(echo in text.lower() for echo in _ECHOES)
+
+
+def _read_rank(logs: Path, rank: int, local_rank: int) -> RankLog:
+    folders = sorted(logs.glob(f"*/attempt_*/{local_rank}"), key=lambda folder: folder.stat().st_mtime)
     if not folders:
         return RankLog(rank, "", "", None)
     stdout, stderr = (text(folders[-1] / f"{name}.log") for name in ("stdout", "stderr"))
@@ -98,10 +106,6 @@ def _last_exception(stderr: str) -> str | None:
 def _one_line(message: str) -> str:
     line = next((line.strip() for line in message.splitlines() if line.strip()), "")
     return line if len(line) <= _LONGEST_REASON else line[: _LONGEST_REASON - 3] + "..."
-
-
-def _is_echo(exception: str) -> bool:
-    return any(echo in exception.lower() for echo in _ECHOES)
 
 
 def _first_failure(agent_log: str) -> int | None:
