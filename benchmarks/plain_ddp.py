@@ -28,8 +28,8 @@ wait_for_device = torch.cuda.synchronize if on_gpu else lambda: None
 torch.set_num_threads(1)
 dist.init_process_group("nccl" if on_gpu else "gloo")
 device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if on_gpu else torch.device("cpu")
-_, shape, classes = MODELS[options.model]
-images, labels = synthetic_images(4 * options.batch, shape, classes, seed=dist.get_rank()).tensors
+spec = MODELS[options.model]
+images, labels = synthetic_images(4 * options.batch, spec.sample_shape, spec.classes, seed=dist.get_rank()).tensors
 batches = list(zip(images.to(device).split(options.batch), labels.to(device).split(options.batch), strict=True))
 model = DistributedDataParallel(build(options.model, seed=0).to(device))
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)

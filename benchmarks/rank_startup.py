@@ -1,15 +1,17 @@
-"""How long two ranks take from cold to their first finished all_reduce, three ways, and how long a later cell takes.
+"""How long two ranks take from cold to their first finished all_reduce beside other launchers, and a later cell.
 
     python benchmarks/rank_startup.py --rounds 5
 
-The three ways are measured in turn within each round, from one process which has PyTorch imported already,
-as a notebook's kernel has. mp.spawn and torchrun have no later cell: the same work again is another start.
+The ways are measured in turn within each round, from one process which has PyTorch imported already, as a notebook's
+kernel has. mp.spawn and torchrun have no later cell: the same work again is another start. ipyparallel, which has
+engines that stay, is measured as well where it is installed (`pip install ipyparallel`).
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.util
 import io
 import os
 import random
@@ -84,6 +86,40 @@ def time_torchrun() -> float:
     return max(result.delivered) - started
 
 
+def on_engine(rank: int, port: int) -> float:
+    """What each engine of ipyparallel does first: join a group, then sum one number."""
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    store = dist.TCPStore("127.0.0.1", port, 2, is_master=False)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
+    value = torch.ones(1)
+    dist.all_reduce(value)
+    return value.item()
+
+
+def time_ipyparallel() -> tuple[float, float]:
+    """Return seconds to the first finished all_reduce with ipyparallel's engines, and those of a trivial cell."""
+    import ipyparallel
+
+    started = time.perf_counter()
+    store = dist.TCPStore("127.0.0.1", 0, WORLD_SIZE, is_master=True, wait_for_workers=False)
+    with ipyparallel.Cluster(n=WORLD_SIZE, log_level=40) as engines:
+        view = engines[:]
+        view.use_cloudpickle()
+        pending = [engines[rank].apply_async(on_engine, rank, store.port) for rank in range(WORLD_SIZE)]
+        answers = [one.get(timeout=120) for one in pending]
+        seconds = time.perf_counter() - started
+        assert answers == [WORLD_SIZE] * WORLD_SIZE, answers
+        cells = []
+        for _ in range(CELLS):
+            started = time.perf_counter()
+            view.execute("1", block=True)
+            cells.append(time.perf_counter() - started)
+    return seconds, statistics.median(cells)
+
+
 def as_rank() -> None:
     """What each process of torchrun does."""
     torch.set_num_threads(1)
@@ -93,19 +129,26 @@ def as_rank() -> None:
     torchrun.leave()
 
 
-def measure(rounds: int) -> dict[str, list[float]]:
-    """Return seconds of each way, one value a round, the order shuffled in every round."""
-    seconds: dict[str, list[float]] = {name: [] for name in ("start_ranks", "mp.spawn", "torchrun", "cell")}
+def measure(rounds: int) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    """Return seconds to the first all_reduce and seconds of a later cell, by launcher, one value a round."""
+    launchers = ["start_ranks", "mp.spawn", "torchrun"]
+    if importlib.util.find_spec("ipyparallel"):
+        launchers.append("ipyparallel")
+    starts: dict[str, list[float]] = {name: [] for name in launchers}
+    cells: dict[str, list[float]] = {name: [] for name in launchers if name in STAYING}
     for number in range(rounds):
-        for name in random.Random(number).sample(["start_ranks", "mp.spawn", "torchrun"], 3):
-            if name == "start_ranks":
-                cold, cell = time_start_ranks()
-                seconds["start_ranks"].append(cold)
-                seconds["cell"].append(cell)
+        for name in random.Random(number).sample(launchers, len(launchers)):
+            if name in STAYING:
+                start, cell = STAYING[name]()
+                starts[name].append(start)
+                cells[name].append(cell)
             else:
-                seconds[name].append(time_spawn() if name == "mp.spawn" else time_torchrun())
+                starts[name].append(time_spawn() if name == "mp.spawn" else time_torchrun())
         print(f"round {number + 1} of {rounds} measured", file=sys.stderr, flush=True)
-    return seconds
+    return starts, cells
+
+
+STAYING = {"start_ranks": time_start_ranks, "ipyparallel": time_ipyparallel}
 
 
 def main() -> None:
@@ -119,17 +162,18 @@ def main() -> None:
     interface = loopback_interface()
     if interface is not None:
         os.environ["GLOO_SOCKET_IFNAME"] = interface
-    seconds = measure(options.rounds)
+    starts, cells = measure(options.rounds)
     print(f"{WORLD_SIZE} ranks, cold to first finished all_reduce; median of {options.rounds} rounds, 95 % interval")
-    for name in ("start_ranks", "mp.spawn", "torchrun"):
-        median, low, high = median_interval(seconds[name])
-        ratios = [mine / base for mine, base in zip(seconds[name], seconds["start_ranks"], strict=True)]
+    for name, seconds in starts.items():
+        median, low, high = median_interval(seconds)
+        ratios = [mine / base for mine, base in zip(seconds, starts["start_ranks"], strict=True)]
         times, times_low, times_high = median_interval(ratios)
         beside = "" if name == "start_ranks" else f"   {times:.2f} x start_ranks [{times_low:.2f}, {times_high:.2f}]"
         print(f"{name:12} {median:6.2f} s   [{low:.2f}, {high:.2f}]{beside}")
-    median, low, high = median_interval(seconds["cell"])
-    print("the same ranks again, a trivial cell (the other two have to start again):")
-    print(f"{'execute':12} {median * 1e3:6.1f} ms  [{low * 1e3:.1f}, {high * 1e3:.1f}]")
+    print("the same ranks again, a trivial cell (mp.spawn and torchrun have to start again):")
+    for name, seconds in cells.items():
+        median, low, high = median_interval(seconds)
+        print(f"{name:12} {median * 1e3:6.1f} ms  [{low * 1e3:.1f}, {high * 1e3:.1f}]")
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ def usable_cores(root: Path = Path("/")) -> int:
 def cgroup_quota(root: Path = Path("/")) -> float | None:
     """CPU quota in cores from control groups version 1 and 2, None where there is no limit."""
     quotas = []
-    for controllers, group in _memberships(root):
+    for controllers, group in memberships(root):
         if controllers == "":
             mounts, read = [root / _CONTROL_GROUPS, root / _CONTROL_GROUPS / "unified"], _quota_v2
         elif "cpu" in controllers.split(","):
@@ -34,7 +34,7 @@ def cgroup_quota(root: Path = Path("/")) -> float | None:
         for mount in mounts:
             # A limit on a parent group binds its children, so the tightest one on the way up counts. Inside
             # a container the group's own path is often absent below the mount; the mount itself is then it.
-            quotas += [read(folder) for folder in _upwards(mount, group)]
+            quotas += [read(folder) for folder in upwards(mount, group)]
     found = [quota for quota in quotas if quota is not None]
     return min(found) if found else None
 
@@ -45,7 +45,7 @@ def _affinity() -> int:
     return os.cpu_count() or 1
 
 
-def _memberships(root: Path) -> list[tuple[str, str]]:
+def memberships(root: Path) -> list[tuple[str, str]]:
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -54,7 +54,7 @@ def _memberships(root: Path) -> list[tuple[str, str]]:
     return [(parts[1], parts[2]) for parts in fields if len(parts) == 3]
 
 
-def _upwards(mount: Path, group: str) -> list[Path]:
+def upwards(mount: Path, group: str) -> list[Path]:
     parts = [part for part in group.split("/") if part and part != ".."]
     return [mount.joinpath(*parts[:depth]) for depth in range(len(parts), -1, -1)]
 

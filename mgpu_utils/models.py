@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mgpu_utils.resnet50 import ResNet50
+from mgpu_utils.small_gpt import CONTEXT, VOCABULARY, SmallGPT
+
 
 class ModelSpec(NamedTuple):
-    """How to build a model, and what it takes and gives."""
+    """How to build a model, and what it takes and gives: images, or tokens (whose classes are the vocabulary)."""
 
     builder: Callable[..., nn.Module]
     sample_shape: tuple[int, ...]
     classes: int
+    takes: Literal["images", "tokens"] = "images"
 
 
 def digits_cnn(seed: int | None = None) -> nn.Module:
@@ -103,9 +107,21 @@ def _seeded(seed: int | None, builder: Callable[[], nn.Module]) -> nn.Module:
         return builder()
 
 
+def small_gpt(seed: int | None = None) -> nn.Module:
+    """A small language model: (B, 64) token numbers in, (B, 64, 256) logits out; see `SmallGPT`."""
+    return _seeded(seed, SmallGPT)
+
+
+def resnet50(classes: int = 1000, seed: int | None = None) -> nn.Module:
+    """ResNet-50 for (B, 3, 224, 224) images: the model of most published results, for GPUs; see `ResNet50`."""
+    return _seeded(seed, lambda: ResNet50(classes))
+
+
 MODELS: dict[str, ModelSpec] = {
     "digits_cnn": ModelSpec(digits_cnn, (1, 8, 8), 10),
     "small_resnet": ModelSpec(small_resnet, (3, 32, 32), 10),
+    "small_gpt": ModelSpec(small_gpt, (CONTEXT,), VOCABULARY, takes="tokens"),
+    "resnet50": ModelSpec(resnet50, (3, 224, 224), 1000),
 }
 
 

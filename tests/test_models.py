@@ -13,8 +13,13 @@ from mgpu_utils.models import MODELS, build, digits_cnn, small_resnet
 @pytest.mark.parametrize("batch", [0, 1, 5])
 def test_every_model_of_the_registry_maps_its_samples_to_logits_for_any_batch(name: str, batch: int) -> None:
     spec = MODELS[name]
-    logits = build(name, seed=0)(torch.rand(batch, *spec.sample_shape))
-    assert logits.shape == (batch, spec.classes)
+    if spec.takes == "tokens":
+        logits = build(name, seed=0)(torch.randint(spec.classes, (batch, *spec.sample_shape)))
+        assert logits.shape == (batch, *spec.sample_shape, spec.classes)
+    else:
+        channels, height, width = spec.sample_shape
+        images = torch.rand(batch, channels, min(height, 64), min(width, 64))  # a 224 by 224 image takes a CPU long
+        assert build(name, seed=0)(images).shape == (batch, spec.classes)
 
 
 def test_the_same_seed_gives_the_same_weights_and_leaves_the_global_random_state_alone() -> None:
@@ -47,5 +52,19 @@ def test_small_resnet_has_the_norm_it_is_asked_for() -> None:
 
 
 def test_an_unknown_model_is_refused_with_the_names_that_exist() -> None:
-    with pytest.raises(ValueError, match="no model 'resnet'; choose one of digits_cnn, small_resnet"):
+    with pytest.raises(ValueError, match="no model 'resnet'; choose one of digits_cnn, resnet50, small_gpt, small_resnet"):
         build("resnet")
+
+
+def test_resnet50_has_the_published_number_of_parameters() -> None:
+    assert sum(parameter.numel() for parameter in build("resnet50").parameters()) == 25_557_032
+
+
+def test_small_gpt_cannot_look_at_later_tokens() -> None:
+    model = build("small_gpt", seed=0)
+    tokens = torch.randint(256, (1, 64), generator=torch.Generator().manual_seed(0))
+    changed = tokens.clone()
+    changed[0, 40:] = 0
+    before, after = model(tokens), model(changed)
+    torch.testing.assert_close(before[0, :40], after[0, :40])
+    assert not torch.allclose(before[0, 40:], after[0, 40:])

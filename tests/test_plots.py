@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent / "benchmarks"))
 from made_up_records import record
 
 from mgpu_utils import plots
-from mgpu_utils.benchmark import report
+from mgpu_utils.benchmark import report, results
 from mgpu_utils.benchmark.summary import summarise, summarise_each
 
 
@@ -153,7 +153,8 @@ def test_the_title_says_on_what_it_was_measured() -> None:
 def test_findings_are_said_beside_equal_threads_and_the_limit() -> None:
     said = report.findings(summarise(measured()))
     assert said[1] == (
-        "digits_cnn, weak: DDP on 2: 1.80 x single, 1.20 x one process with the same 2 threads, "
+        "digits_cnn, weak: DDP on 2: 1.80 x single (range of 2 rounds 1.80 to 1.80): 2 rounds are too few to tell; "
+        "1.20 x one process with the same 2 threads (range of 2 rounds 1.20 to 1.20): 2 rounds are too few to tell; "
         "95% of this machine's limit (range of 2 rounds 95% to 95%)"
     )
     assert said[0].startswith("digits_cnn, weak: DataParallel (stand-in) on 2: 1.20 x single")
@@ -184,7 +185,7 @@ def test_strategies_are_told_apart_without_seeing_colours_as_most_do() -> None:
 def test_a_failure_is_said_once_with_all_its_rounds() -> None:
     failed = {"status": "failed", "reason": "rank 1: RuntimeError: out of memory"}
     records = [one | failed if one["strategy"] == "ddp" else one for one in measured()]
-    assert report.failures(records) == [
+    assert results.failures(records) == [
         "digits_cnn, weak, ddp on 2 (2 threads): rank 1: RuntimeError: out of memory (round 1, 2)"
     ]
-    assert report.failures(measured()) == []
+    assert results.failures(measured()) == []

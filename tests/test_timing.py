@@ -75,9 +75,19 @@ def test_the_interval_of_two_values_reaches_from_one_to_the_other() -> None:
 
 
 def test_the_interval_is_as_wide_as_its_confidence_says() -> None:
-    # Of the 27 resamples of 1, 2, 3 one in 27 is (1, 1, 1), seven have the median 1, thirteen 2, seven 3.
+    # Of the 27 resamples of 1, 2, 3 seven have the median 1, thirteen 2, seven 3.
     assert median_interval([1.0, 2.0, 3.0], confidence=0.95) == (2.0, 1.0, 3.0)
-    assert median_interval([1.0, 2.0, 3.0], confidence=0.40) == (2.0, 2.0, 2.0)
+    assert median_interval([1.0, 2.0, 3.0], confidence=0.20) == (2.0, 2.0, 2.0)
+
+
+@pytest.mark.parametrize("count", [5, 7, 9, 11])
+def test_the_interval_of_a_median_covers_what_interval_words_tell(count: int) -> None:
+    # The ends are two of the sorted values, and how often two of them enclose the median needs no assumption:
+    # the lower one is above it when fewer than that many values are below, as with tosses of a coin.
+    _, low, high = median_interval([float(number) for number in range(1, count + 1)])
+    assert low + high == count + 1
+    too_high = sum(math.comb(count, below) for below in range(int(low))) / 2**count
+    assert 1 - 2 * too_high >= 0.93
 
 
 def test_the_same_values_give_the_same_interval() -> None:

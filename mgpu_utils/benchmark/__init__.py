@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 _HOME_OF = {
     "from_parameters": "settings",
-    "measure": "measure",
-    "plan_table": "report",
+    "measure": "measuring",
+    "plan_table": "results",
     "summarise": "summary",
     "summarise_each": "summary",
-    "write": "report",
+    "write": "results",
     "short_table": "report",
-    "findings": "report",
-    "failures": "report",
+    "findings": "results",
+    "failures": "results",
     "ConfigError": "config",
 }
 
@@ -25,12 +25,12 @@ __all__ = [*_HOME_OF]
 
 if TYPE_CHECKING:
     from .config import ConfigError as ConfigError
-    from .measure import measure as measure
-    from .report import failures as failures
-    from .report import findings as findings
-    from .report import plan_table as plan_table
+    from .measuring import measure as measure
     from .report import short_table as short_table
-    from .report import write as write
+    from .results import failures as failures
+    from .results import findings as findings
+    from .results import plan_table as plan_table
+    from .results import write as write
     from .settings import from_parameters as from_parameters
     from .summary import summarise as summarise
     from .summary import summarise_each as summarise_each

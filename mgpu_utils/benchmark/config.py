@@ -2,43 +2,43 @@
 
 from __future__ import annotations
 
-import difflib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, Field, ValidationError, field_validator
 
-Scaling = Literal["weak", "strong"]
-StrategyName = Literal["single", "data_parallel", "ddp", "independent"]
-STRATEGIES: tuple[StrategyName, ...] = ("single", "data_parallel", "ddp", "independent")
+from mgpu_utils.benchmark import kinds
+from mgpu_utils.benchmark.config_errors import sentences, unknown_key
+from mgpu_utils.benchmark.schema import ConfigError as ConfigError
+from mgpu_utils.benchmark.schema import (
+    ModelConfig,
+    Precision,
+    Scaling,
+    StrategyName,
+    Strict,
+    counts_make_sense,
+    nothing_twice,
+)
 
-
-class ConfigError(ValueError):
-    """A configuration that cannot be used, said in one sentence: where, what is wrong, what is allowed."""
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class ModelConfig(_Strict):
-    """One model and how much of it a run does. Batches are in samples."""
-
-    name: str
-    per_device_batch: int = Field(ge=1, description="weak scaling: every device gets this many, whatever their number")
-    global_batch: int = Field(ge=1, description="strong scaling: all devices share this many")
-    steps: int = Field(ge=1)
-    warmup: int = Field(default=5, ge=1)
+_BASICS: tuple[str, ...] = ("single", "data_parallel", "ddp", "independent")
 
 
-class BenchmarkConfig(_Strict):
-    """A whole comparison. ``world_sizes: auto`` takes what the course uses on this machine."""
+class BenchmarkConfig(Strict):
+    """A whole file: the comparison's own keys, and in `sections` what the other benchmarks are to do.
 
-    models: list[ModelConfig] = Field(min_length=1)
-    strategies: list[StrategyName] = Field(default=list(STRATEGIES), min_length=1)
+    ``world_sizes: auto`` takes what the course uses on this machine. ``accumulation`` is the number of micro-batches a
+    step, each of ``per_device_batch`` samples. ``oversubscribe`` allows more threads than cores; results are marked.
+    """
+
+    models: list[ModelConfig] = Field(default=[])
+    strategies: list[StrategyName] = Field(default=list(_BASICS), min_length=1)
     scaling: list[Scaling] = Field(default=["weak"], min_length=1)
+    precisions: list[Precision] = Field(default=["float32"], min_length=1)
+    accumulation: list[int] = Field(default=[1], min_length=1)
     world_sizes: list[int] | Literal["auto"] = "auto"
+    oversubscribe: bool = False
     rounds: int = Field(default=5, ge=1)
     seed: int = 0
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -47,25 +47,33 @@ class BenchmarkConfig(_Strict):
         default=1437, ge=1, description="only to tell steps an epoch; the digits' training set"
     )
     timeout_seconds: float = Field(default=300.0, gt=0)
+    sections: dict[str, Any] = Field(default={}, exclude=True)
 
-    @field_validator("world_sizes")
-    @classmethod
-    def _world_sizes_make_sense(cls, value: list[int] | str) -> list[int] | str:
-        if isinstance(value, list):
-            if not value:
-                raise ValueError("must hold at least one whole number, or be auto")
-            if min(value) < 1:
-                raise ValueError(f"must be 1 or more, not {min(value)}")
-        return value
+    _counts = field_validator("world_sizes", "accumulation")(counts_make_sense)
+    _once = field_validator("models", "strategies", "scaling", "precisions")(nothing_twice)
 
-    @field_validator("models", "strategies", "scaling", "world_sizes")
-    @classmethod
-    def _nothing_twice(cls, value: Any) -> Any:
-        names = [getattr(item, "name", item) for item in value] if isinstance(value, list) else []
-        twice = [name for name in names if names.count(name) > 1]
-        if twice:
-            raise ValueError(f"must not hold {twice[0]} twice")
-        return value
+    @property
+    def benchmarks(self) -> list[str]:
+        """What this file asks for, in the order of measuring."""
+        return [name for name in kinds.NAMES if name in self.sections or (name == "compare" and self.models)]
+
+    def section(self, benchmark: str) -> Any:
+        """What `benchmark` is to do: its section, or for the comparison the file's own keys."""
+        return self if benchmark == "compare" else self.sections.get(benchmark)
+
+    def only(self, benchmark: str) -> BenchmarkConfig:
+        """The same configuration with everything left out that is about other benchmarks."""
+        if benchmark == "compare":
+            return self.model_copy(update={"sections": {}})
+        return self.model_copy(update={"models": [], "sections": {benchmark: self.sections[benchmark]}})
+
+    def with_section(self, benchmark: str, section: Any) -> BenchmarkConfig:
+        """The same configuration with another section for `benchmark`."""
+        return (
+            section
+            if benchmark == "compare"
+            else self.only(benchmark).model_copy(update={"sections": {benchmark: section}})
+        )
 
 
 def load(path: str | Path) -> BenchmarkConfig:
@@ -75,6 +83,8 @@ def load(path: str | Path) -> BenchmarkConfig:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror or error}).{_neighbours(path)}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: is not a text file in UTF-8.") from None
     try:
         data = yaml.load(text, Loader=_NoDuplicates)
     except yaml.YAMLError as error:
@@ -82,104 +92,60 @@ def load(path: str | Path) -> BenchmarkConfig:
         where = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise ConfigError(f"{path}: is not valid YAML{where}: {getattr(error, 'problem', error)}.") from None
     if not isinstance(data, dict):
-        raise ConfigError(f"{path}: must hold keys and values; the keys are {_listed(BenchmarkConfig.model_fields)}.")
+        raise ConfigError(f"{path}: must hold keys and values; the keys are {', '.join(_keys())}.")
     return validate(data, source=str(path))
 
 
-def validate(data: dict[str, Any], source: str) -> BenchmarkConfig:
+def validate(data: Mapping[str, Any], source: str) -> BenchmarkConfig:
     """Turn plain data into a configuration. Raises: ConfigError; ``source`` says where the data came from."""
+    own = {name: value for name, value in data.items() if name not in kinds.NAMES[1:]}
+    if "sections" in own or "compare" in own:
+        wrong = "sections" if "sections" in own else "compare"
+        hint = "; the comparison's keys stand at the top level" if wrong == "compare" else ""
+        raise ConfigError(f"{source}: {unknown_key(wrong, _keys()).split('; did')[0]}{hint}.")
+    unknown = [name for name in own if name not in BenchmarkConfig.model_fields]
+    others = [name for name in unknown if name not in ModelConfig.model_fields]
+    if others:
+        raise ConfigError(f"{source}: {'; '.join(unknown_key(str(name), _keys()) for name in others)}.")
     try:
-        return BenchmarkConfig.model_validate(data)
+        config = BenchmarkConfig.model_validate(own)
     except ValidationError as error:
-        sentences = list(dict.fromkeys(_sentence(dict(problem)) for problem in _relevant(error)))
-        raise ConfigError(f"{source}: {'; '.join(sentences)}.") from None
+        raise ConfigError(f"{source}: {sentences(error, BenchmarkConfig)}.") from None
+    sections = {name: _section(name, data[name], source) for name in kinds.NAMES[1:] if name in data}
+    config = config.model_copy(update={"sections": sections})
+    if not config.benchmarks:
+        raise ConfigError(
+            f"{source}: nothing to measure: it needs models (for the comparison) or one of the sections "
+            f"{', '.join(kinds.NAMES[1:])}."
+        )
+    return config
+
+
+def plain(config: BenchmarkConfig) -> dict[str, Any]:
+    """Return the effective configuration as plain data, every default written out."""
+    sections = {name: section.model_dump() for name, section in config.sections.items()}
+    return config.model_dump() | sections
 
 
 def dump(config: BenchmarkConfig) -> str:
     """Return the effective configuration as YAML, every default written out."""
-    return yaml.safe_dump(config.model_dump(), sort_keys=False)
+    return yaml.safe_dump(plain(config), sort_keys=False)
 
 
-def _relevant(error: ValidationError) -> list[Any]:
-    """Drop what pydantic says of the other arm of ``list or auto``: of auto for a list, of lists for the rest."""
-    problems = error.errors(include_url=False)
-    keep = []
-    for problem in problems:
-        location = problem["loc"]
-        if location and location[0] == "world_sizes" and len(location) > 1:
-            arm_is_list = str(location[1]).startswith("list")
-            given_list = isinstance(problem["input"], list) or (arm_is_list and len(location) > 2)
-            if arm_is_list != given_list:
-                continue
-        keep.append(problem)
-    return keep or problems
-
-
-def _sentence(problem: dict[str, Any]) -> str:
-    location, kind, given = problem["loc"], problem["type"], problem["input"]
-    context = problem.get("ctx", {})
-    parts = [part for part in location if not str(part).startswith(("list[", "literal["))]
-    key = _key(parts)
-    if kind == "extra_forbidden":
-        return _unknown_key(parts)
-    if kind == "missing":
-        return f"{key} is missing"
-    if kind == "literal_error":
-        allowed = (
-            "a list of whole numbers or auto" if parts[0] == "world_sizes" else context["expected"].replace("'", "")
+def _section(name: str, value: Any, source: str) -> BaseModel:
+    model = kinds.get(name).section
+    if not isinstance(value, dict):
+        raise ConfigError(
+            f"{source}: {name} is {value!r}, but must be a set of keys and values ({', '.join(model.model_fields)})."
         )
-        return f"{key} is {_shown(given)}, but must be {allowed}{_closest(given, context['expected'])}"
-    wanted = {
-        "int_type": "a whole number",
-        "int_from_float": "a whole number",
-        "float_type": "a number",
-        "bool_type": "true or false",
-        "string_type": "a text",
-        "list_type": "a list",
-        "model_type": f"a set of keys and values ({_listed(ModelConfig.model_fields)})",
-        "dict_type": "a set of keys and values",
-        "greater_than_equal": f"at least {context.get('ge')}",
-        "greater_than": f"more than {context.get('gt')}",
-        "too_short": "a list with at least one entry",
-    }.get(kind)
-    if wanted is None:
-        return f"{key} {problem['msg'].removeprefix('Value error, ')}"
-    return f"{key} is {_shown(given)}, but must be {wanted}"
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        raise ConfigError(f"{source}: {sentences(error, model, name)}.") from None
 
 
-def _unknown_key(parts: list[Any]) -> str:
-    inside_model = len(parts) > 2 and parts[0] == "models"
-    fields = list(ModelConfig.model_fields if inside_model else BenchmarkConfig.model_fields)
-    wrong = str(parts[-1])
-    close = difflib.get_close_matches(wrong, fields, n=1)
-    elsewhere = BenchmarkConfig.model_fields if inside_model else ModelConfig.model_fields
-    hint = f"; did you mean {close[0]}?" if close else ""
-    if wrong in elsewhere:
-        hint = f"; it belongs {'at the top level' if inside_model else 'to an entry of models'}"
-    where = f" in {_key(parts[:-1])}" if inside_model else ""
-    return f"unknown key {wrong}{where} (allowed: {_listed(fields)}){hint}"
-
-
-def _key(parts: list[Any]) -> str:
-    key = ""
-    for part in parts:
-        key += f"[{part}]" if isinstance(part, int) else f".{part}" if key else str(part)
-    return key
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _closest(given: Any, expected: str) -> str:
-    choices = [word.strip(" '") for word in expected.replace(" or ", ",").split(",")]
-    close = difflib.get_close_matches(str(given), choices, n=1)
-    return f" (did you mean {close[0]}?)" if close else ""
-
-
-def _listed(names: Any) -> str:
-    return ", ".join(names)
+def _keys() -> list[str]:
+    return [name for name in BenchmarkConfig.model_fields if name != "sections"] + list(kinds.NAMES[1:])
 
 
 def _neighbours(path: Path) -> str:

@@ -6,6 +6,7 @@ import platform
 from importlib import metadata
 from typing import Any
 
+from mgpu_utils.benchmark import several_machines
 from mgpu_utils.devices import DeviceSurvey, survey
 from mgpu_utils.planning import Hardware
 
@@ -32,6 +33,7 @@ def environment(found: DeviceSurvey | None = None, *, threads_per_process: int =
         "cores_in_machine": found.cores_in_machine,
         "threads_per_process": threads_per_process,
         "backends": found.backends,
+        "machines": several_machines.other_machines(),
     }
 
 

@@ -1,87 +1,103 @@
-"""Measure a list of configurations one run after another, each in fresh processes, and keep every record."""
+"""Measure one run after another, each in fresh processes, and keep every record."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Callable, Iterable
-from pathlib import Path
+from datetime import UTC, datetime
 from typing import Any
 
 from mgpu_utils import torchrun
-from mgpu_utils.benchmark import records
+from mgpu_utils.benchmark import machine_load, records
+from mgpu_utils.benchmark.kinds import Item, Record
 from mgpu_utils.benchmark.plan import Configuration
 from mgpu_utils.benchmark.progress import follow
 from mgpu_utils.benchmark.settings import Settings
+from mgpu_utils.machine_crew import Crew
 
-Run = tuple[int, Configuration]
+Run = tuple[int, Any]
+
+
+def measure(settings: Settings) -> list[Record]:
+    """Measure what the folder does not hold yet, showing progress; return the latest record of every run."""
+    with torchrun.Launcher(Crew.from_environment()) as launcher:
+        return measure_all(settings, launcher=launcher, progress=follow)
 
 
 def measure_all(
-    runs: list[Run],
-    records_path: Path,
+    settings: Settings,
     *,
-    seed: int,
-    timeout: float,
-    samples_per_epoch: int,
+    launcher: torchrun.Launcher,
     progress: Callable[[Iterable[Run]], Iterable[Run]] = iter,
-) -> list[records.Record]:
-    """Measure what `records_path` does not hold yet, appending each record; return the latest of every run.
+) -> list[Record]:
+    """Measure what the folder does not hold yet, appending each record; return the latest of every run.
 
     A run that fails is recorded with its reason and the next one goes on.
     """
-    with torchrun.Launcher() as launcher:
-        for number, configuration in progress(records.remaining(runs, records.read(records_path))):
-            record = measure_one(configuration, number, launcher=launcher, seed=seed, timeout=timeout)
-            record["steps_per_epoch"] = -(-samples_per_epoch // configuration.global_batch)
-            records.append(records_path, record)
-    return records.latest(records.read(records_path))
+    path = settings.records_path
+    for number, item in progress(records.remaining(settings.runs, records.read(path))):
+        records.append(path, _one_record(settings, item, number, launcher))
+    return records.latest(records.read(path))
 
 
 def measure_one(
     configuration: Configuration, number: int, *, launcher: torchrun.Launcher, seed: int, timeout: float
-) -> records.Record:
-    """Measure one configuration once in fresh processes; return its record, whether it went well or not."""
+) -> Record:
+    """Measure one training run once in fresh processes; return its record, whether it went well or not."""
     job = configuration.to_dict() | {"seed": seed}
     started_at = time.time()
+    each = configuration.processes // configuration.nnodes
     result = launcher.run(
         "mgpu_utils.benchmark.worker",
         [json.dumps(job)],
-        nproc_per_node=configuration.processes,
+        nproc_per_node=each,
+        nnodes=configuration.nnodes,
         threads_per_rank=configuration.threads_per_process,
         timeout=timeout,
     )
     record = configuration.to_dict() | {"round": number}
     if not result.ok:
         return record | {"status": "failed", "reason": result.reason, "total_seconds": result.seconds}
-    return record | {"status": "ok", "total_seconds": result.seconds} | combine(result.delivered, started_at)
+    return (
+        record
+        | {"status": "ok", "total_seconds": result.seconds}
+        | combine(result.delivered, started_at, on_this_machine=each)
+    )
 
 
-def combine(ranks: list[dict[str, Any]], started_at: float) -> records.Record:
+def combine(ranks: list[dict[str, Any]], started_at: float, on_this_machine: int | None = None) -> Record:
     """Put together what the ranks of one run measured.
 
     The slowest rank sets the time: samples of all ranks over its seconds is the total, and a rank's share of
-    that total stands beside it, so that neither is read as the other.
+    that total stands beside it, so that neither is read as the other. A step's time is that of its slowest rank.
+    The clocks of two machines differ, so start-up is told by the first `on_this_machine` ranks.
     """
     seconds = max(rank["seconds"] for rank in ranks)
     total = sum(rank["samples"] for rank in ranks) / seconds
+    steps = [rank.get("step_seconds") or [] for rank in ranks]
     return {
         "seconds": seconds,
         "seconds_per_rank": [rank["seconds"] for rank in ranks],
         "samples_per_second": total,
         "samples_per_second_per_rank": total / len(ranks),
+        "step_seconds": [max(times) for times in zip(*steps, strict=True)],
         "warmup_seconds": max(rank["warmup_seconds"] for rank in ranks),
-        "startup_seconds": max(rank["ready_at"] for rank in ranks) - started_at,
+        **{name: ranks[0][name] for name in ("warmup_steps", "warmup_slow_steps", "warmup_steady") if name in ranks[0]},
+        "startup_seconds": max(rank["ready_at"] for rank in ranks[:on_this_machine]) - started_at,
+        "peak_memory": [rank["peak_memory"] for rank in ranks if "peak_memory" in rank],
     }
 
 
-def measure(settings: Settings) -> list[records.Record]:
-    """Measure what the folder does not hold yet, showing progress; return the latest record of every run."""
-    return measure_all(
-        settings.runs,
-        settings.records_path,
-        seed=settings.config.seed,
-        timeout=settings.config.timeout_seconds,
-        samples_per_epoch=settings.config.samples_per_epoch,
-        progress=follow,
-    )
+def _one_record(settings: Settings, item: Item, number: int, launcher: torchrun.Launcher) -> Record:
+    head = {
+        "benchmark": settings.kind.name,
+        "key": item.key,
+        "round": number,
+        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    with machine_load.watch() as load:
+        record = settings.kind.measure_one(
+            item, number, launcher=launcher, seed=settings.config.seed, timeout=settings.config.timeout_seconds
+        )
+    return head | record | {"machine": load}

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
-from mgpu_utils.benchmark.plan import Configuration
+from mgpu_utils.benchmark.kinds import Item, Record
+from mgpu_utils.benchmark.plan import DEFAULTS, Configuration
 
-Record = dict[str, Any]
+AnyItem = TypeVar("AnyItem", bound=Item)
 _IDENTITY = tuple(Configuration.__dataclass_fields__)
 
 
 def key_of(record: Record) -> str:
-    """Return the key of the configuration which a record measured (see `Configuration.key`)."""
-    return "/".join(str(record.get(name)) for name in _IDENTITY)
+    """Return the key of what a record measured; records of training runs hold it in their fields as well."""
+    if "key" in record:
+        return str(record["key"])
+    return "/".join(str(record.get(name, DEFAULTS.get(name))) for name in _IDENTITY)
 
 
 def append(path: Path, record: Record) -> None:
@@ -56,10 +60,10 @@ def latest(records: list[Record]) -> list[Record]:
     return list(newest.values())
 
 
-def remaining(runs: list[tuple[int, Configuration]], records: list[Record]) -> list[tuple[int, Configuration]]:
+def remaining(runs: Sequence[tuple[int, AnyItem]], records: list[Record]) -> list[tuple[int, AnyItem]]:
     """Return the runs, in order, of which no record says that they went well."""
     done = {(key_of(record), record["round"]) for record in latest(records) if record["status"] == "ok"}
-    return [(number, configuration) for number, configuration in runs if (configuration.key, number) not in done]
+    return [(number, item) for number, item in runs if (item.key, number) not in done]
 
 
 def _cut_torn_line(path: Path) -> None:

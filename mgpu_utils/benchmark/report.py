@@ -1,49 +1,27 @@
-"""What a benchmark leaves behind and says: the table, the figure and the sentences below them."""
+"""The comparison of strategies for readers: the table, the figure and the sentences below them."""
 
 from __future__ import annotations
 
-import os
 import textwrap
-from pathlib import Path
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from mgpu_utils import plots
+from mgpu_utils.benchmark.contenders import CONTENDERS
 from mgpu_utils.benchmark.plan import STAND_IN
-from mgpu_utils.benchmark.records import Record
-from mgpu_utils.benchmark.settings import Settings
-from mgpu_utils.benchmark.summary import summarise_each, write_csv
-from mgpu_utils.timing import interval_words
+from mgpu_utils.benchmark.statistics import Verdict, judge, outlier_words, rounds_from_text, verdict
+from mgpu_utils.figures.throughput import MOST_UPRIGHT_LABELS
+from mgpu_utils.timing import Interval, interval_words
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-FIGURE = "throughput"
-_PANEL, _ONE_PANEL = (4.6, 3.4), (6.4, 4.0)
+_PANEL, _ONE_PANEL, _FOR_SLANTED_LABELS = (4.6, 3.4), (6.4, 4.0), 1.2
 _TITLE_CHARACTERS_AN_INCH = 12.5
-
-
-def write(records: list[Record], folder: Path) -> Figure:
-    """Write ``summary.csv``, ``throughput.png`` and ``.svg`` into ``folder``; return the figure."""
-    tables = summarise_each(records)
-    write_csv(tables, folder / "summary.csv")
-    figure = draw(tables)
-    for kind in ("png", "svg"):
-        path = folder / f"{FIGURE}.{kind}"
-        temporary = path.with_name(f".{path.name}.tmp")
-        # Without the date the same records give the same file.
-        figure.savefig(temporary, format=kind, dpi=120, metadata={"Date": None} if kind == "svg" else None)
-        os.replace(temporary, path)
-    return figure
-
-
-def plan_table(settings: Settings) -> pd.DataFrame:
-    """Return what is going to be measured, one row a configuration."""
-    import pandas as pd
-
-    columns = ["scaling", "model", "strategy", "world_size", "threads", "per_device_batch", "global_batch"]
-    rows = [item.to_dict() | {"threads": item.total_threads} for item in settings.configurations]
-    return pd.DataFrame(rows)[columns]
+_MOST_OUTLIERS_NAMED = 6
+# What one panel holds one value of.
+_PANEL_OF = ("model", "precision", "accumulation")
 
 
 def short_table(table: pd.DataFrame) -> pd.DataFrame:
@@ -51,11 +29,13 @@ def short_table(table: pd.DataFrame) -> pd.DataFrame:
     import pandas as pd
 
     rows = []
+    varying = [name for name in ("precision", "accumulation") if table[name].nunique() > 1]
     for row in _rows(table):
         rows.append(
             {
                 "model": row["model"],
-                "strategy": plots.STRATEGY_LABELS[row["strategy"]],
+                "strategy": CONTENDERS[row["strategy"]].label,
+                **{name: row[name] for name in varying},
                 "ranks or devices": row["world_size"],
                 "threads": row["total_threads"],
                 "batch a device": row["per_device_batch"],
@@ -73,13 +53,21 @@ def short_table(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw(tables: dict[str, pd.DataFrame]) -> Figure:
-    """Return one figure with a row of panels for each kind of scaling and a column for each model."""
-    models = list(dict.fromkeys(name for table in tables.values() for name in table["model"]))
-    panel = _ONE_PANEL if len(models) < 2 else _PANEL
-    figure, axes = plots.new_figure(max(1, len(tables)), max(1, len(models)), panel=panel)
+    """Return one figure with a row of panels for each kind of scaling.
+
+    The columns are the models, each once for every precision and number of micro-batches it was measured with.
+    """
+    panels = list(dict.fromkeys(_panel(row) for table in tables.values() for row in _rows(table)))
+    width, height = _ONE_PANEL if len(panels) < 2 else _PANEL
+    bars = Counter((_panel(row), row["scaling"]) for table in tables.values() for row in _rows(table))
+    if max(bars.values(), default=0) > MOST_UPRIGHT_LABELS + 1:
+        height += _FOR_SLANTED_LABELS
+    panel = (width, height)
+    figure, axes = plots.new_figure(max(1, len(tables)), max(1, len(panels)), panel=panel)
     for row, table in zip(axes, tables.values(), strict=False):
-        for ax, model in zip(row, models, strict=True):
-            rows = table[table["model"] == model]
+        belongs_to = [_panel(one) for one in _rows(table)]
+        for ax, wanted in zip(row, panels, strict=True):
+            rows = table[[one == wanted for one in belongs_to]]
             if rows.empty:
                 ax.set_axis_off()
                 continue
@@ -109,7 +97,9 @@ def title(tables: dict[str, pd.DataFrame]) -> str:
     if rows and rows[0]["device_type"] == "cpu":
         threads = min(row["threads_per_process"] for row in rows)
         each = "one thread" if threads == 1 else f"{threads} threads"
-        hatched = sorted({row["total_threads"] for row in rows if row["strategy"] == "single"} - {threads})
+        hatched = sorted(
+            {row["total_threads"] for row in rows if CONTENDERS[row["strategy"]].on_one_device} - {threads}
+        )
         same = f"; hatched: one process with {_range(hatched, ' or ')} threads" if hatched else ""
         lines.append(f"{each} a rank{same}; {inside}")
     else:
@@ -120,44 +110,88 @@ def title(tables: dict[str, pd.DataFrame]) -> str:
 
 
 def findings(table: pd.DataFrame) -> list[str]:
-    """Return in words what each strategy reached beside one process and beside the machine's limit."""
-    said = []
-    for row in _rows(table):
-        if row["strategy"] not in ("data_parallel", "ddp") or row["speedup"] != row["speedup"]:
-            continue
-        name = plots.STRATEGY_LABELS[row["strategy"]] + (" (stand-in)" if row["implementation"] == STAND_IN else "")
-        text = f"{row['model']}, {row['scaling']}: {name} on {row['world_size']}: {row['speedup']:.2f} x single"
-        if row["speedup_equal_threads"] == row["speedup_equal_threads"]:
-            threads = row["total_threads"]
-            text += f", {row['speedup_equal_threads']:.2f} x one process with the same {threads} threads"
-        if row["limit_share"] == row["limit_share"]:
-            text += f", {row['limit_share']:.0%} of this machine's limit"
-            if row["limit_share_low"] == row["limit_share_low"]:
-                low, high = row["limit_share_low"], row["limit_share_high"]
-                text += f" ({interval_words(row['rounds'])} {low:.0%} to {high:.0%})"
-        if row["speedup_equal_threads"] > 1.5 * row["speedup"]:
-            threads = row["total_threads"]
-            text += f"; one process was slower with {threads} threads than with fewer: was the machine busy?"
-        said.append(text)
+    """Return in words what each strategy reached beside one process and beside the machine's limit.
+
+    Then which rounds are outliers, and which runs were still speeding up when they were measured.
+    """
+    rows = _rows(table)
+    said = [_reached(row) for row in rows if _is_compared(row) and row["speedup"] == row["speedup"]]
+    far = []
+    for row in rows:
+        far += outlier_words(rounds_from_text(row["by_round"]), f"{_who(row)} ({_context(row)})")
+    if far:
+        more = len(far) - _MOST_OUTLIERS_NAMED
+        named = [*far[:_MOST_OUTLIERS_NAMED], *([f"and {more} more, ringed in the figure"] if more > 0 else [])]
+        said.append(f"outliers, kept in all numbers: {'; '.join(named)}")
+    unsteady = [
+        f"{row['unsteady_runs']} of {row['rounds']} of {_who(row)} ({_context(row)})"
+        for row in rows
+        if row["unsteady_runs"]
+    ]
+    if unsteady:
+        said.append(f"runs that were still speeding up when measuring began: {'; '.join(unsteady)}")
     return said
 
 
-def failures(records: list[Record]) -> list[str]:
-    """Return one line for each configuration and reason of failure, with the rounds that failed so."""
-    rounds: dict[str, list[int]] = {}
-    for record in records:
-        if record["status"] == "failed":
-            threads = f"{record['total_threads']} thread{'s' if record['total_threads'] > 1 else ''}"
-            what = f"{record['model']}, {record['scaling']}, {record['strategy']} on {record['world_size']} ({threads})"
-            rounds.setdefault(f"{what}: {record['reason']}", []).append(record["round"] + 1)
-    return [f"{line} (round {', '.join(map(str, numbers))})" for line, numbers in rounds.items()]
+def _reached(row: dict[str, Any]) -> str:
+    threads = row["total_threads"]
+    text = f"{_name(row)}: {verdict(_ratio(row, 'speedup'), row['speedup_rounds'], 'single')}"
+    if row["speedup_equal_threads"] == row["speedup_equal_threads"]:
+        than = f"one process with the same {threads} thread{'s' if threads > 1 else ''}"
+        text += f"; {verdict(_ratio(row, 'speedup_equal_threads'), row['speedup_equal_threads_rounds'], than)}"
+    share, rounds = _ratio(row, "limit_share"), row["limit_share_rounds"]
+    if share.median == share.median:
+        text += f"; {share.median:.0%} of this machine's limit"
+        if share.low == share.low:
+            text += f" ({interval_words(rounds)} {share.low:.0%} to {share.high:.0%})"
+        if judge(share, rounds) is Verdict.NO_DIFFERENCE:
+            text += ": no difference from it seen"
+    if row["speedup_equal_threads"] > 1.5 * row["speedup"]:
+        text += f"; one process was slower with {threads} threads than with fewer: was the machine busy?"
+    return text
+
+
+def _is_compared(row: dict[str, Any]) -> bool:
+    contender = CONTENDERS[row["strategy"]]
+    return not (contender.on_one_device or contender.is_limit)
+
+
+def _name(row: dict[str, Any]) -> str:
+    return f"{_context(row)}: {_who(row)}"
+
+
+def _context(row: dict[str, Any]) -> str:
+    """What is trained: "digits_cnn, weak", and what is unusual about it."""
+    unusual = [] if row["precision"] == "float32" else [row["precision"]]
+    if row["accumulation"] > 1:
+        unusual.append(f"{row['accumulation']} micro-batches")
+    return ", ".join([row["model"], row["scaling"], *unusual])
+
+
+def _who(row: dict[str, Any]) -> str:
+    """Who trains it: "DDP on 2"."""
+    contender, threads = CONTENDERS[row["strategy"]], row["total_threads"]
+    label = contender.label + (" (stand-in)" if row["implementation"] == STAND_IN else "")
+    if not contender.on_one_device:
+        label += f" on {row['world_size']}"
+    elif row["device_type"] == "cpu":
+        label += f" with {threads} thread{'s' if threads > 1 else ''}"
+    return label + (" (more threads than cores)" if row["oversubscribed"] else "")
+
+
+def _panel(row: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(row[name] for name in _PANEL_OF)
+
+
+def _ratio(row: dict[str, Any], name: str) -> Interval:
+    return Interval(row[name], row[f"{name}_low"], row[f"{name}_high"])
 
 
 def _devices(rows: list[dict[str, Any]]) -> str:
     if not rows:
         return "nothing"
     kind = "CPU" if rows[0]["device_type"] == "cpu" else "GPU"
-    ranked = [row for row in rows if row["strategy"] == "ddp"]
+    ranked = [row for row in rows if CONTENDERS[row["strategy"]].communicates]
     if not ranked:
         sizes = sorted({row["world_size"] for row in rows})
         return f"{_range(sizes)} {kind} process{'es' if sizes[-1] > 1 else ''}"

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mgpu_utils.benchmark import records
-from mgpu_utils.benchmark.config import BenchmarkConfig, ConfigError, dump, load, validate
+from mgpu_utils.benchmark import records, several_machines
+from mgpu_utils.benchmark.config import BenchmarkConfig, ConfigError, dump, load, plain, validate
 from mgpu_utils.benchmark.environment import differences, environment, hardware
-from mgpu_utils.benchmark.plan import Configuration, configurations, order
+from mgpu_utils.benchmark.kinds import NAMES, Kind, get
+from mgpu_utils.benchmark.plan import order, placed
 from mgpu_utils.devices import survey
 
 RECORDS, CONFIG, ENVIRONMENT, SUMMARY = "records.jsonl", "config.yaml", "environment.json", "summary.csv"
@@ -25,17 +27,28 @@ class ParameterError(ValueError):
 
 @dataclass(frozen=True)
 class Settings:
-    """The effective configuration, what it means on this machine, and the folder of the results."""
+    """One benchmark's effective configuration, what it means on this machine, and the folder of its results."""
 
+    kind: Kind
     config: BenchmarkConfig
     out: Path
     environment: dict[str, Any]
-    configurations: list[Configuration]
+    configurations: Sequence[Any]
 
     @property
-    def runs(self) -> list[tuple[int, Configuration]]:
+    def section(self) -> Any:
+        """What this benchmark is to do."""
+        return self.config.section(self.kind.name)
+
+    @property
+    def rounds(self) -> int:
+        """How often each configuration is measured."""
+        return self.kind.rounds(self.section, self.config)
+
+    @property
+    def runs(self) -> list[tuple[int, Any]]:
         """Every run as (round, configuration), in the order of measuring."""
-        return order(self.configurations, self.config.rounds, self.config.seed)
+        return order(self.configurations, self.rounds, self.config.seed)
 
     @property
     def records_path(self) -> Path:
@@ -55,7 +68,7 @@ class Settings:
             raise ConfigError(f"{self.out} is a file; the results need a folder")
         if not any((self.out / name).exists() for name in (RECORDS, SUMMARY)):
             others = sorted(path.name for path in self.out.glob("*")) if self.out.is_dir() else []
-            if not resume and set(others) - {CONFIG, ENVIRONMENT}:
+            if not resume and set(others) - {CONFIG, ENVIRONMENT, *NAMES}:
                 raise ConfigError(f"{self.out} holds other files ({', '.join(others[:3])}, ...); choose an empty --out")
             return
         if not resume:
@@ -66,7 +79,7 @@ class Settings:
         if not self.records_path.exists():
             return
         if (self.out / CONFIG).is_file():
-            changed = _changed(load(self.out / CONFIG).model_dump(), self.config.model_dump())
+            changed = _changed(plain(load(self.out / CONFIG)), plain(self.config))
             if changed:
                 raise ConfigError(
                     f"{self.out} was measured with another configuration ({'; '.join(changed)}); choose another --out, "
@@ -83,56 +96,77 @@ class Settings:
         records.read(self.records_path)
 
     def __str__(self) -> str:
-        names = dict.fromkeys(item.strategy for item in self.configurations)
-        sizes = sorted({item.world_size for item in self.configurations})
-        models = ", ".join(f"{model.name} ({model.steps} steps)" for model in self.config.models)
-        return "\n".join(
-            [
-                f"models       {models}",
-                f"strategies   {', '.join(names)}",
-                f"scaling      {', '.join(self.config.scaling)}",
-                f"world sizes  {', '.join(map(str, sizes))}",
-                f"rounds       {self.config.rounds}, seed {self.config.seed}",
-                f"threads      {self.config.threads_per_process} a process",
-                f"runs         {len(self.runs)}, each in fresh processes",
-            ]
-        )
+        about = [
+            f"benchmark    {self.kind.name}",
+            *self.kind.description(self.section, self.configurations),
+            f"rounds       {self.rounds}, seed {self.config.seed}",
+            f"runs         {len(self.runs)}, each in fresh processes",
+        ]
+        return "\n".join(about)
 
 
-def settle(config: BenchmarkConfig, out: str | Path) -> Settings:
-    """Check ``config`` against this machine. Raises: ConfigError for what cannot run here."""
+def settle(
+    config: BenchmarkConfig, out: str | Path, benchmark: str = "compare", *, nnodes: int | None = None
+) -> Settings:
+    """Check one benchmark of ``config`` against this machine, or against ``nnodes`` machines like it.
+
+    Raises: ConfigError for what cannot run here.
+    """
+    kind = get(benchmark)
+    if benchmark not in config.benchmarks:
+        wanted = "models at the top level" if benchmark == "compare" else f"a section {benchmark}"
+        raise ConfigError(f"this configuration has no part for {benchmark}: it needs {wanted}")
     found = survey()
+    mine = config.only(benchmark)
+    nnodes = several_machines.nnodes() if nnodes is None else nnodes
+    one = hardware(found)
+    items: list[Any]
+    if nnodes > 1 and kind.on_several_machines:
+        all_of_them = replace(one, count=one.count * nnodes, cores=one.cores * nnodes)
+        items = placed(kind.configurations(mine.section(benchmark), mine, all_of_them, os.environ), one, nnodes)
+    else:
+        items = list(kind.configurations(mine.section(benchmark), mine, one, os.environ))
     return Settings(
-        config=config,
+        kind=kind,
+        config=mine,
         out=Path(out),
         environment=environment(found, threads_per_process=config.threads_per_process),
-        configurations=configurations(config, hardware(found), os.environ),
+        configurations=items,
     )
 
 
 def from_parameters(
-    *, config: Any, out: Any, steps: Any = 0, world_sizes: Any = (), quick: Any = False, resume: Any = False
+    benchmark: str = "compare",
+    *,
+    config: Any,
+    out: Any,
+    steps: Any = 0,
+    world_sizes: Any = (),
+    quick: Any = False,
+    resume: Any = False,
 ) -> Settings:
     """Check and convert a notebook's parameters, then prepare the folder of the results.
 
     papermill hands lists, lower-case booleans and numbers like ``1e1`` over as texts or floats; each is
-    converted here. ``steps`` 0 and empty ``world_sizes`` leave the configuration file's; ``quick`` does one
-    round of two steps.
+    converted here. ``steps`` 0 and empty ``world_sizes`` leave the configuration file's; ``quick`` measures as
+    little as shows that everything runs.
 
     Raises: ParameterError naming the parameter; ConfigError for what the configuration file holds.
     """
-    chosen = load(_text("config", config)).model_dump()
+    whole = load(_text("config", config))
     count, sizes = whole_number("steps", steps, least=0), whole_numbers("world_sizes", world_sizes)
-    if sizes:
-        chosen["world_sizes"] = sizes
+    if benchmark not in whole.benchmarks:
+        raise ConfigError(f"{config}: has no part for {benchmark}; it has {', '.join(whole.benchmarks)}.")
+    kind, section = get(benchmark), whole.section(benchmark)
     if yes_or_no("quick", quick):
-        chosen["rounds"] = 1
-        for model in chosen["models"]:
-            model.update(steps=2, warmup=1)
+        section = kind.quick(section)
+    if sizes:
+        section = section.model_copy(update={"world_sizes": sizes})
     if count:
-        for model in chosen["models"]:
-            model["steps"] = count
-    settings = settle(validate(chosen, source=str(config)), _text("out", out))
+        models = [model.model_copy(update={"steps": count}) for model in section.models]
+        section = section.model_copy(update={"models": models})
+    chosen = whole.with_section(benchmark, section)
+    settings = settle(validate(plain(chosen.only(benchmark)), source=str(config)), _text("out", out), benchmark)
     settings.prepare(resume=yes_or_no("resume", resume))
     return settings
 

@@ -1,22 +1,28 @@
-"""From records to a table: medians, intervals, and ratios paired by round."""
+"""From records to a table: medians, intervals, ratios paired by round, outlier rounds and disturbed runs."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from mgpu_utils.benchmark.plan import Configuration
-from mgpu_utils.benchmark.records import Record, key_of
-from mgpu_utils.benchmark.settings import replace_text
+from mgpu_utils.benchmark import machine_load
+from mgpu_utils.benchmark.contenders import CONTENDERS
+from mgpu_utils.benchmark.plan import DEFAULTS, Configuration
+from mgpu_utils.benchmark.records import Record
+from mgpu_utils.benchmark.statistics import NOTHING, outliers, paired_ratio, rounds_to_text
 from mgpu_utils.timing import Interval, median_interval
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_NOTHING = Interval(math.nan, math.nan, math.nan)
-_STRATEGY_ORDER = ("single", "data_parallel", "ddp", "independent")
+# What two rows must have in common to be compared with each other, for each kind of scaling.
+_ALIKE = ("model", "device_type", "precision", "accumulation", "num_workers", "load_ms")
+MUST_MATCH: Mapping[str, tuple[str, ...]] = {
+    "weak": (*_ALIKE, "per_device_batch"),
+    "strong": (*_ALIKE, "global_batch"),
+}
+
+_SPEEDUP = ("speedup", "speedup_low", "speedup_high")
 
 
 def summarise(records: list[Record]) -> pd.DataFrame:
@@ -25,11 +31,15 @@ def summarise(records: list[Record]) -> pd.DataFrame:
     ``samples_per_second`` counts all ranks; ``..._per_rank`` is one process's share. ``speedup`` is over
     `single` with the threads of one process, ``speedup_equal_threads`` over `single` with the same threads
     in total, ``efficiency`` is speedup over the number of devices, ``limit_share`` the share of what
-    `independent` reaches. Every ratio is taken within a round, then the median and 95 % interval over
-    rounds; NaN where there is no pair.
+    `independent` reaches. Every ratio is taken within a round and between rows that have `MUST_MATCH` in common, then
+    the median and 95 % interval over rounds; NaN where there is no pair.
 
-    Raises: ValueError for no records, or weak and strong scaling mixed: their batches differ, so rows of
-    the two must not be compared.
+    ``..._rounds`` says how many rounds a ratio has, ``by_round`` holds samples per second of each round (JSON),
+    ``outlier_rounds`` names the rounds far from the others (counted from 1), which stay in all numbers.
+    ``disturbed_runs`` counts runs beside other work, ``unsteady_runs`` those still speeding up when measured.
+
+    Raises: ValueError for no records, a strategy that is not known, or weak and strong scaling mixed: their batches
+    differ, so rows of the two must not be compared.
     """
     import pandas as pd
 
@@ -37,9 +47,12 @@ def summarise(records: list[Record]) -> pd.DataFrame:
     if len(kinds) != 1:
         found = f"{' and '.join(kinds)} scaling together" if kinds else "no records"
         raise ValueError(f"A table holds one kind of scaling, but got {found}: pass the records of one kind.")
-    groups: dict[str, list[Record]] = {}
+    unknown = sorted({str(record["strategy"]) for record in records} - set(CONTENDERS))
+    if unknown:
+        raise ValueError(f"The records hold strategy {unknown[0]}, but this version knows {', '.join(CONTENDERS)}.")
+    groups: dict[tuple[Any, ...], list[Record]] = {}
     for record in records:
-        groups.setdefault(key_of(record), []).append(record)
+        groups.setdefault(tuple(_configuration(record).values()), []).append(record)
     rows = [_row(group, list(groups.values())) for group in groups.values()]
     rows.sort(key=_position)
     return pd.DataFrame(rows)
@@ -51,62 +64,73 @@ def summarise_each(records: list[Record]) -> dict[str, pd.DataFrame]:
     return {kind: summarise([record for record in records if record["scaling"] == kind]) for kind in kinds}
 
 
-def write_csv(tables: dict[str, pd.DataFrame], path: Path) -> None:
-    """Write the tables below one another; the first column says which kind of scaling a row belongs to."""
-    import pandas as pd
-
-    table = pd.concat(tables.values(), ignore_index=True) if tables else pd.DataFrame()
-    replace_text(path, table.to_csv(index=False, float_format="%.6g"))
-
-
-def paired(records: list[Record], base: list[Record]) -> Interval:
-    """Return median and 95 % interval of throughput over ``base``'s, each ratio taken within one round."""
-    other = {record["round"]: record["samples_per_second"] for record in _measured(base)}
-    ratios = [
-        record["samples_per_second"] / other[record["round"]]
-        for record in _measured(records)
-        if record["round"] in other
-    ]
-    return median_interval(ratios) if ratios else _NOTHING
+def by_round(records: list[Record]) -> dict[int, float]:
+    """Return samples per second by round, of the runs that went well."""
+    return {record["round"]: record["samples_per_second"] for record in _measured(records)}
 
 
 def _measured(records: list[Record]) -> list[Record]:
     return [record for record in records if record["status"] == "ok"]
 
 
+def _configuration(record: Record) -> dict[str, Any]:
+    """The fields of its configuration; records of earlier versions lack some, which then had their defaults."""
+    return {name: record.get(name, DEFAULTS.get(name)) for name in Configuration.__dataclass_fields__}
+
+
 def _row(group: list[Record], groups: list[list[Record]]) -> dict[str, Any]:
-    first, ok = group[0], _measured(group)
+    first, ok = _configuration(group[0]), _measured(group)
+    must_match = MUST_MATCH[first["scaling"]]
 
     def find(matches: Callable[[Record], bool]) -> list[Record]:
-        alike = (other for other in groups if other[0]["model"] == first["model"] and matches(other[0]))
+        alike = []
+        for other in groups:
+            fields = _configuration(other[0])
+            if all(fields[name] == first[name] for name in must_match) and matches(fields):
+                alike.append(other)
         return min(alike, key=lambda other: int(other[0]["total_threads"]), default=[])
 
-    single = find(lambda other: other["strategy"] == "single")
     threads = first["total_threads"]
-    same_threads = find(lambda other: other["strategy"] == "single" and other["total_threads"] == threads)
-    limit = find(lambda other: other["strategy"] == "independent" and other["total_threads"] == threads)
+    single = find(lambda other: CONTENDERS[other["strategy"]].on_one_device)
+    same_threads = find(lambda other: CONTENDERS[other["strategy"]].on_one_device and other["total_threads"] == threads)
+    limit = find(lambda other: CONTENDERS[other["strategy"]].is_limit and other["total_threads"] == threads)
     devices = threads // single[0]["total_threads"] if single else first["world_size"]
-    speedup = paired(ok, single)
-    row: dict[str, Any] = {"scaling": first["scaling"]}
-    row |= {name: first[name] for name in Configuration.__dataclass_fields__ if name != "scaling"}
-    row |= {
-        "steps_per_epoch": first.get("steps_per_epoch"),
+    values = by_round(ok)
+
+    def ratio(name: str, base: list[Record]) -> dict[str, float]:
+        under = by_round(base)
+        return _columns(name, paired_ratio(values, under)) | {f"{name}_rounds": len(values.keys() & under.keys())}
+
+    speedup = ratio("speedup", single)
+    rounds = sorted(values)
+    far = [rounds[at] + 1 for at in outliers([values[number] for number in rounds])]
+    return {
+        "scaling": first["scaling"],
+        **{name: value for name, value in first.items() if name != "scaling"},
+        "steps_per_epoch": group[0].get("steps_per_epoch"),
         "rounds": len(ok),
         "failed": len(group) - len(ok),
         **_columns("samples_per_second", _interval(ok, "samples_per_second")),
         "samples_per_second_per_rank": _interval(ok, "samples_per_second_per_rank").median,
-        **_columns("speedup", speedup),
-        **_columns("speedup_equal_threads", paired(ok, same_threads)),
-        **_columns("efficiency", Interval(*(value / devices for value in speedup))),
-        **_columns("limit_share", paired(ok, limit)),
+        **speedup,
+        **ratio("speedup_equal_threads", same_threads),
+        **{
+            name.replace("speedup", "efficiency"): value / devices
+            for name, value in speedup.items()
+            if name in _SPEEDUP
+        },
+        **ratio("limit_share", limit),
         "startup_seconds": _interval(ok, "startup_seconds").median,
+        "outlier_rounds": " ".join(map(str, far)),
+        "disturbed_runs": sum(machine_load.note(record.get("machine")) is not None for record in ok),
+        "unsteady_runs": sum(record.get("warmup_steady") is False for record in ok),
+        "by_round": rounds_to_text(values),
     }
-    return row
 
 
 def _interval(records: list[Record], field: str) -> Interval:
     values = [record[field] for record in records if record.get(field) is not None]
-    return median_interval(values) if values else _NOTHING
+    return median_interval(values) if values else NOTHING
 
 
 def _columns(name: str, interval: Interval) -> dict[str, float]:
@@ -114,4 +138,8 @@ def _columns(name: str, interval: Interval) -> dict[str, float]:
 
 
 def _position(row: dict[str, Any]) -> tuple[Any, ...]:
-    return row["model"], row["world_size"], _STRATEGY_ORDER.index(row["strategy"]), row["total_threads"]
+    strategies = list(CONTENDERS)
+    return (
+        *(row["model"], row["precision"] != "float32", row["precision"], row["accumulation"], row["world_size"]),
+        *(strategies.index(row["strategy"]), row["total_threads"]),
+    )

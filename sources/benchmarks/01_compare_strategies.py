@@ -89,14 +89,14 @@ for scaling, table in tables.items():
 # The figure and the whole table are written to `out` as well.
 
 # %%
-figure = benchmark.write(records, settings.out)
+figures = benchmark.write(settings, records)
 
 # %% [markdown]
 # ## In words
 
 # %%
-for table in tables.values():
-    print("\n".join(benchmark.findings(table)))
+for line in benchmark.findings(settings, records):
+    print(line)
 
 # %% [markdown]
 # **How to read it.** What separates a strategy from the *limit* line is what its communication and its

@@ -15,7 +15,7 @@ MODEL = plain_config()["models"][0]
 
 @pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.name)
 def test_every_configuration_of_the_course_is_valid(path: Path) -> None:
-    assert load(path).models
+    assert load(path).benchmarks
 
 
 def test_the_default_comparison_covers_what_it_promises() -> None:
@@ -91,3 +91,37 @@ def test_the_effective_configuration_reads_back_the_same(tmp_path: Path) -> None
     path = tmp_path / "effective.yaml"
     path.write_text(dump(config), encoding="utf-8")
     assert load(path) == config
+
+
+def test_a_file_may_hold_a_section_for_each_other_benchmark(tmp_path: Path) -> None:
+    both = validate(plain_config(scale_out={"models": [MODEL]}), source="test")
+    assert both.benchmarks == ["compare", "scale_out"]
+    alone = validate({"scale_out": {"models": [MODEL]}}, source="test")
+    assert alone.benchmarks == ["scale_out"]
+    path = tmp_path / "effective.yaml"
+    path.write_text(dump(both.only("scale_out")), encoding="utf-8")
+    assert load(path) == both.only("scale_out")
+    assert load(path).benchmarks == ["scale_out"]
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ({"rounds": 3}, "nothing to measure: it needs models (for the comparison) or one of the sections scale_out"),
+        ({"compare": {"models": [MODEL]}}, "unknown key compare"),
+        ({"scaleout": {"models": [MODEL]}}, "did you mean scale_out?"),
+        ({"scale_out": [MODEL]}, "must be a set of keys and values (models, strategies"),
+        ({"scale_out": {"models": [MODEL], "scalings": []}}, "unknown key scalings in scale_out"),
+        ({"scale_out": {"models": [MODEL | {"stesp": 1}]}}, "unknown key stesp in scale_out.models[0]"),
+        ({"scale_out": {"models": [MODEL], "world_sizes": [0]}}, "scale_out.world_sizes must be 1 or more, not 0"),
+        ({"scale_out": {"models": [MODEL], "strategies": ["dpp"]}}, "scale_out.strategies[0] is 'dpp'"),
+        (plain_config(models=[MODEL | {"warmup": "automatic"}]), "models[0].warmup is 'automatic'"),
+        (plain_config(precisions=["fp32"]), "precisions[0] is 'fp32', but must be float32 or bfloat16"),
+        (plain_config(accumulation=[0]), "accumulation must be 1 or more, not 0"),
+    ],
+)
+def test_a_wrong_section_is_named_like_a_wrong_key(data: dict[str, object], words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        validate(data, source="mine.yaml")
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)

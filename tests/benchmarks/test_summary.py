@@ -1,4 +1,4 @@
-"""The arithmetic of the table: slowest rank, sums over ranks, ratios paired by round, equal threads."""
+"""The arithmetic of the table: slowest rank, sums over ranks, ratios paired by round, equal threads, like with like."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import pandas as pd
 import pytest
 from made_up_records import record
 
-from mgpu_utils.benchmark.measure import combine
-from mgpu_utils.benchmark.summary import summarise, summarise_each, write_csv
+from mgpu_utils.benchmark.measuring import combine
+from mgpu_utils.benchmark.statistics import rounds_from_text
+from mgpu_utils.benchmark.summary import summarise, summarise_each
 
 
 def rank(seconds: float, samples: int = 100, ready_at: float = 5.0) -> dict[str, Any]:
@@ -131,13 +132,86 @@ def test_no_records_give_no_table() -> None:
         summarise([])
 
 
-def test_the_written_table_has_one_row_a_configuration(tmp_path: Path) -> None:
-    measured = [record("single", number, 100.0) for number in range(3)]
+def test_rows_of_another_precision_are_never_compared() -> None:
+    measured = [record("single", 0, 100.0), record("ddp", 0, 150.0)]
+    measured += [record("ddp", 0, 300.0, precision="bfloat16")]
+    ddp = summarise(measured).set_index(["strategy", "precision"]).loc["ddp"]
+    assert ddp["samples_per_second"].to_dict() == {"float32": 150.0, "bfloat16": 300.0}
+    assert ddp.loc["float32", "speedup"] == 1.5
+    assert math.isnan(ddp.loc["bfloat16", "speedup"])
+    measured += [record("single", 0, 200.0, precision="bfloat16"), record("independent", 0, 400.0)]
+    ddp = summarise(measured).set_index(["strategy", "precision"]).loc["ddp"]
+    assert ddp["speedup"].to_dict() == {"float32": 1.5, "bfloat16": 1.5}
+    assert math.isnan(ddp.loc["bfloat16", "limit_share"])
+
+
+@pytest.mark.parametrize(
+    "other", [{"accumulation": 4}, {"per_device_batch": 64}, {"device_type": "cuda"}, {"model": "small_resnet"}]
+)
+def test_a_baseline_that_differs_in_what_must_match_is_no_baseline(other: dict[str, Any]) -> None:
+    ddp = row_of(summarise([record("single", 0, 100.0, **other), record("ddp", 0, 150.0)]), "ddp")
+    assert math.isnan(ddp["speedup"])
+
+
+def test_in_strong_scaling_the_global_batch_must_match_and_not_that_of_a_device() -> None:
+    strong = {"scaling": "strong", "global_batch": 64}
+    measured = [record("single", 0, 100.0, per_device_batch=64, **strong), record("ddp", 0, 150.0, **strong)]
+    assert row_of(summarise(measured), "ddp")["speedup"] == 1.5
+
+
+def test_records_of_an_earlier_version_without_new_fields_belong_to_their_defaults() -> None:
+    new = {"precision": "float32", "accumulation": 1}
+    measured = [record("single", 0, 100.0), record("single", 1, 110.0, **new), record("ddp", 1, 220.0, **new)]
+    table = summarise(measured)
+    assert row_of(table, "single", threads=1)["rounds"] == 2
+    assert row_of(table, "ddp")["speedup"] == 2.0
+
+
+def test_fields_that_are_no_part_of_the_configuration_split_nothing() -> None:
+    measured = [record("ddp", number, 100.0, measured_at=f"{number} o'clock") for number in range(3)]
+    assert list(summarise(measured)["rounds"]) == [3]
+
+
+def test_a_strategy_of_another_version_is_refused_with_those_that_are_known() -> None:
+    with pytest.raises(ValueError, match="hold strategy pipeline, but this version knows single, "):
+        summarise([record("pipeline", 0, 100.0, total_threads=2)])
+
+
+def test_a_ratio_says_how_many_rounds_it_has_when_the_baseline_failed_in_some() -> None:
+    failed = {"status": "failed", "reason": "out of memory"}
+    measured = [record("ddp", number, 150.0) for number in range(6)]
+    measured += [record("single", number, 100.0) | (failed if number > 1 else {}) for number in range(6)]
+    ddp = row_of(summarise(measured), "ddp")
+    assert (ddp["rounds"], ddp["speedup_rounds"], ddp["limit_share_rounds"]) == (6, 2, 0)
+
+
+def test_outlier_rounds_are_named_and_stay_in_the_numbers() -> None:
+    speeds = [100.0, 101.0, 40.0, 99.0, 102.0, 98.0]
+    ddp = row_of(summarise([record("ddp", number, speed) for number, speed in enumerate(speeds)]), "ddp")
+    assert ddp["outlier_rounds"] == "3"
+    assert ddp["rounds"] == 6
+    assert ddp["samples_per_second"] == 99.5
+    assert rounds_from_text(ddp["by_round"]) == dict(enumerate(speeds))
+
+
+def test_runs_beside_other_work_and_runs_that_never_became_steady_are_counted() -> None:
+    busy = {"machine": {"seconds": 4.0, "other_cpu_share": 0.4}}
+    quiet = {"machine": {"seconds": 4.0, "other_cpu_share": 0.01}}
+    measured = [record("ddp", number, 100.0, **busy) for number in range(2)]
+    measured += [record("ddp", 2, 100.0, warmup_steady=False, **quiet), record("ddp", 3, 100.0, warmup_steady=None)]
+    ddp = row_of(summarise(measured), "ddp")
+    assert (ddp["disturbed_runs"], ddp["unsteady_runs"], ddp["rounds"]) == (2, 1, 4)
+
+
+def test_a_table_survives_the_way_through_a_file(tmp_path: Path) -> None:
+    measured = [record("single", number, 100.0 + number) for number in range(3)]
     measured += [record("ddp", number, 190.0, scaling=kind) for number in range(3) for kind in ("weak", "strong")]
-    write_csv(summarise_each(measured), tmp_path / "summary.csv")
-    table = pd.read_csv(tmp_path / "summary.csv")
+    path = tmp_path / "summary.csv"
+    pd.concat(summarise_each(measured).values()).to_csv(path, index=False)
+    table = pd.read_csv(path)
     assert list(zip(table["scaling"], table["strategy"], strict=True)) == [
         ("weak", "single"),
         ("weak", "ddp"),
         ("strong", "ddp"),
     ]
+    assert rounds_from_text(table["by_round"][0]) == {0: 100.0, 1: 101.0, 2: 102.0}
