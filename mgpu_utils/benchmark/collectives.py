@@ -114,6 +114,7 @@ class CollectiveRun:
     threads_per_process: int
     oversubscribed: bool
     sizes: tuple[int, ...]
+    nnodes: int = 1
 
     @property
     def key(self) -> str:
@@ -130,6 +131,7 @@ class Collectives(Kind):
     """Latency and bandwidth of the collectives that data parallelism is made of."""
 
     name = "collectives"
+    on_several_machines = True
     notebook = "04_measure_collectives.ipynb"
     section = CollectivesSection
 
@@ -169,7 +171,8 @@ class Collectives(Kind):
         result = launcher.run(
             "mgpu_utils.benchmark.collectives_worker",
             [json.dumps(item.to_dict())],
-            nproc_per_node=item.world_size,
+            nproc_per_node=item.world_size // item.nnodes,
+            nnodes=item.nnodes,
             threads_per_rank=item.threads_per_process,
             timeout=timeout,
         )

@@ -159,16 +159,17 @@ def order(items: Sequence[AnyItem], rounds: int, seed: int) -> list[tuple[int, A
     return runs
 
 
-def placed(items: Sequence[Any], one_machine: Hardware, nnodes: int) -> list[Configuration]:
-    """Spread training runs over several machines like this one: as few as hold them, equally full.
+def placed(items: Sequence[Any], one_machine: Hardware, nnodes: int) -> list[Any]:
+    """Spread runs over several machines like this one: as few as hold them, equally full.
 
     What runs in one process stays on the first machine, and is left out where it does not fit there. Raises:
     ConfigError for a world size that cannot be spread equally.
     """
-    found = []
+    found: list[Any] = []
     for item in items:
         on_cpu = item.device_type == "cpu"
-        if CONTENDERS[item.strategy].processes == "one":
+        strategy = getattr(item, "strategy", None)
+        if strategy is not None and CONTENDERS[strategy].processes == "one":
             if (item.total_threads if on_cpu else item.world_size) <= (
                 one_machine.cores if on_cpu else one_machine.count
             ):

@@ -142,7 +142,8 @@ def delivered(
         "steps": [[0.5, 0.6]],
         "lanes": {"main thread": [["forward", 0.5, 0.6]]},
     }
-    return {"plain_seconds": [plain] * 4, "profiled_seconds": [0.010] * 4, "parts": parts, "timeline": timeline}
+    profiled = [step, step + 0.090, step, step]
+    return {"plain_seconds": [plain] * 4, "profiled_seconds": profiled, "parts": parts, "timeline": timeline}
 
 
 def test_the_slowest_rank_is_the_one_that_waits_least_and_a_disturbed_step_does_not_count() -> None:

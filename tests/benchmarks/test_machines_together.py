@@ -13,6 +13,9 @@ from typing import Any
 import psutil
 import pytest
 
+from mgpu_utils.benchmark.records import read
+from mgpu_utils.cores import usable_cores
+
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from network_namespaces import ADDRESSES, Namespaces, two_machines
 
@@ -201,4 +204,46 @@ def test_when_node_rank_0_dies_the_others_end_with_all_their_ranks(story: Story)
     status, said = story.end_of(story.follower)
     assert status == 1
     assert f"node rank 0 at {ENDPOINT} was lost: its connection closed" in said
+    assert gone(ranks)
+
+
+def bench(namespaces: Namespaces, machine: int, config: Path, out: Path) -> subprocess.Popen[str]:
+    where = ["--nnodes", "2", "--node-rank", str(machine), "--rdzv-endpoint", ENDPOINT]
+    command = [sys.executable, "-m", "mgpu_utils.cli", "bench", "--config", str(config), "--out", str(out), *where]
+    return namespaces.start(machine, command)
+
+
+def test_the_command_measures_over_both_machines_and_records_the_loss_of_one(tmp_path: Path) -> None:
+    # As many threads a rank as cores: so each machine holds one rank, and two ranks need both.
+    threads = usable_cores()
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        "models: [{name: digits_cnn, per_device_batch: 8, global_batch: 16, steps: 5, warmup: 1}]\n"
+        f"strategies: [single, ddp]\nworld_sizes: [2]\nthreads_per_process: {threads}\nrounds: 2\ndevice: cpu\n",
+        encoding="utf-8",
+    )
+    out = tmp_path / "results"
+    with two_machines() as namespaces:
+        lead, follower = (bench(namespaces, machine, config, out) for machine in (0, 1))
+
+        def together() -> list[dict[str, Any]]:
+            return [record for record in read(out / "records.jsonl") if record["strategy"] == "ddp"]
+
+        deadline = time.monotonic() + TIMEOUT
+        while not together() and lead.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.1)
+        ranks = psutil.Process(follower.pid).children(recursive=True)
+        follower.kill()
+        _, said = lead.communicate(timeout=TIMEOUT)
+    assert lead.returncode == 1, said
+    first, second = together()
+    assert (first["status"], first["nnodes"], first["world_size"]) == ("ok", 2, 2), first
+    assert len(first["seconds_per_rank"]) == 2
+    assert second["status"] == "failed"
+    assert f"node rank 1 of 2 ({ADDRESSES[1]}) was lost" in second["reason"]
+    assert second["reason"] in said
+    alone = [record for record in read(out / "records.jsonl") if record["strategy"] == "single"]
+    assert {(record["status"], record["nnodes"]) for record in alone} == {("ok", 1)}
+    machines = json.loads((out / "environment.json").read_text(encoding="utf-8"))["machines"]
+    assert len(machines) == 1
     assert gone(ranks)
