@@ -15,6 +15,9 @@ from typing import Any, ClassVar
 
 import cloudpickle
 
+from .rank_errors import CannotSend
+from .troubleshooting_links import more
+
 
 def _rebuild_code(build: Callable[..., types.CodeType], args: tuple[Any, ...], file: str) -> types.CodeType:
     return build(*args).replace(co_filename=file)
@@ -56,7 +59,7 @@ def dump_call(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         TypeError: it cannot be sent; names the function or the argument, and the cure.
     """
     if not callable(fn):
-        raise TypeError(f"ranks.run needs a function to call, not {type(fn).__name__} {fn!r}.")
+        raise CannotSend(f"ranks.run needs a function to call, not {type(fn).__name__} {fn!r}.")
     try:
         return dumps((fn, args, kwargs))
     except Exception as whole:
@@ -66,11 +69,11 @@ def dump_call(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
             try:
                 dumps(value)
             except Exception as error:
-                raise TypeError(
+                raise CannotSend(
                     f"{what} of ranks.run cannot be sent to the ranks: {error}. Create such an object inside the "
-                    "function, on each rank."
+                    f"function, on each rank.\n{more('not sent')}"
                 ) from None
-        raise TypeError(f"this call cannot be sent to the ranks: {whole}.") from None
+        raise CannotSend(f"this call cannot be sent to the ranks: {whole}.\n{more('not sent')}") from None
 
 
 def dump_result(result: Any, source: str) -> bytes:

@@ -14,7 +14,7 @@ _THREAD = re.compile(r"^(?:Current thread|Thread) 0x[0-9a-f]+.*:$")
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.*)$')
 # The last line may be cut short: a rank can be ended while it writes.
 _DUMP_NOISE = re.compile(
-    r"""^(  File "[^"]*"?(, line \d*( in?)?)?|Fatal Python error: .*|  <no Python frame>|  \.\.\.|"""
+    r"""^(  F(i(le?)?)?|  File |  File "[^"]*"?(, line \d*( in?)?)?|Fatal Python error: .*|  <no Python frame>|  \.\.\.|"""
     r"""  Garbage-collecting|Extension modules: .*|Current thread's C stack trace.*|  Binary file .*)$"""
 )
 
@@ -147,12 +147,13 @@ def explain(states: list[RankState]) -> str:
     )
 
 
-def describe_exit(code: int, said: str) -> str:
+def describe_exit(code: int, said: str, memory_kills: int | None = None) -> str:
     """What ended a rank's process, from its exit status and its last words.
 
     Args:
         code: as `subprocess.Popen.returncode`: negative for a signal.
         said: text the process wrote outside its output channel, without stacks.
+        memory_kills: processes that the system ended meanwhile for lack of memory; None where it does not say.
     """
     mismatch = "collective mismatch" in said or "EnforceNotMet" in said or "op.preamble" in said
     if code >= 0:
@@ -166,6 +167,19 @@ def describe_exit(code: int, said: str) -> str:
         "SIGSEGV": "C++ code used memory that is not its own",
         "SIGABRT": "C++ code gave up",
     }.get(name, "")
+    if name == "SIGKILL" and memory_kills:
+        why = "the machine, or the container, ran out of memory"
+    elif name == "SIGKILL" and memory_kills == 0:
+        why = "somebody killed it; there was no lack of memory"
     if mismatch:
         why = "the ranks called a collective with tensors of different size or dtype, or different collectives"
     return f"was ended by signal {-code} ({name})" + (f": {why}" if why else "")
+
+
+def memory_hint(message: str) -> str | None:
+    """What to do about an exception which says that memory ran out; None for every other."""
+    if not re.search(
+        r"^MemoryError|can't allocate memory|out of memory|std::bad_alloc|Cannot allocate memory", message
+    ):
+        return None
+    return "Memory ran out on that rank. Usual cures: fewer ranks, a smaller batch, or a smaller model."

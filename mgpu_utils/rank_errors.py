@@ -8,9 +8,15 @@ from __future__ import annotations
 import re
 import sys
 import textwrap
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from .rank_history import RankHistory
 
 
 @dataclass(frozen=True)
@@ -42,7 +48,7 @@ class RankFailure:
 
     Attributes:
         rank: its number.
-        kind: `raised`, `died` (the process is gone) or `stuck` (it had to be ended).
+        kind: `raised`, `died` (the process is gone) or `mismatched` (its collective is not that of the others).
         summary: one sentence without the rank's number, such as `raised ValueError: bad shape`.
         places: the learner's frames, outermost first.
         name: class name of the exception, if one was raised.
@@ -60,9 +66,23 @@ class RankFailure:
 
 
 class _ShownAsText(Exception):
+    history: tuple[RankHistory, ...] = ()
+
     def _render_traceback_(self) -> list[str]:
         # IPython asks an exception for this before it formats a traceback.
+        if self.history:
+            _show_after_the_text(self)
         return [wrapped(f"{type(self).__name__}: {self}")]
+
+    def timeline(self, ax: Axes | None = None) -> Axes:
+        """Draw what each rank did until the cell ended; returns the Axes.
+
+        Raises:
+            ValueError: nothing is known of it, as for a call that never reached the ranks.
+        """
+        from .figures.fault_timeline import fault_timeline
+
+        return fault_timeline(self.history, ax)
 
 
 class BadArgument(ValueError):
@@ -72,16 +92,27 @@ class BadArgument(ValueError):
         return [wrapped(f"ValueError: {self}")]
 
 
+class CannotSend(TypeError):
+    """Something that cannot travel to a rank; a notebook shows the sentence alone, without library frames."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [wrapped(f"TypeError: {self}")]
+
+
 class RankError(_ShownAsText, RuntimeError):
     """One or more ranks failed.
 
     Attributes:
         failures: one `RankFailure` for each rank that failed, the most telling first.
         rank: number of the first of them, or None when the whole group is meant.
+        history: what each rank did until then; empty where it does not help.
     """
 
-    def __init__(self, message: str, failures: tuple[RankFailure, ...] = ()) -> None:
+    def __init__(
+        self, message: str, failures: tuple[RankFailure, ...] = (), history: tuple[RankHistory, ...] = ()
+    ) -> None:
         super().__init__(message)
+        self.history = history
         self.failures = failures
         self.rank = failures[0].rank if failures else None
 
@@ -91,10 +122,12 @@ class RankTimeout(_ShownAsText, TimeoutError):
 
     Attributes:
         states: one `hangs.RankState` a rank that took part, in rank order.
+        history: what each rank did until then.
     """
 
-    def __init__(self, message: str, states: tuple[Any, ...] = ()) -> None:
+    def __init__(self, message: str, states: tuple[Any, ...] = (), history: tuple[RankHistory, ...] = ()) -> None:
         super().__init__(message)
+        self.history = history
         self.states = states
 
 
@@ -103,6 +136,29 @@ class RankInterrupt(KeyboardInterrupt):
 
     def _render_traceback_(self) -> list[str]:
         return [wrapped(f"KeyboardInterrupt: {self}")]
+
+
+def _show_after_the_text(error: _ShownAsText) -> None:
+    """In a notebook, show the error's picture once the running cell has shown its text."""
+    if "ipykernel" not in sys.modules:
+        return
+    from IPython import get_ipython
+
+    shell = get_ipython()
+    if getattr(shell, "kernel", None) is None:
+        return
+
+    def show(*_: Any) -> None:
+        shell.events.unregister("post_run_cell", show)
+        # An error is explained by its text; a picture that cannot be drawn must not replace it.
+        with suppress(Exception):
+            from IPython.display import display
+
+            figure = error.timeline().figure
+            display(figure)
+            sys.modules["matplotlib.pyplot"].close(figure)
+
+    shell.events.register("post_run_cell", show)
 
 
 def wrapped(text: str, width: int = 96) -> str:

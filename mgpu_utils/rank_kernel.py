@@ -7,6 +7,7 @@ somebody else between choosing and binding.
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import secrets
@@ -19,6 +20,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from .collective_log import LogReader, mapped, shared_memory
 
 CHANNELS = ("shell", "iopub", "stdin", "control", "hb")
 
@@ -39,7 +42,9 @@ class RankKernel:
         self.client: Any = None
         self._shell: Any = None
         self._iopub: Any = None
-        self._report = b""
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        # What this rank calls on torch.distributed; None where the two processes cannot share memory.
+        self.collectives: LogReader | None = None
         self._directory = tempfile.TemporaryDirectory(prefix="mgpu-rank-", ignore_cleanup_errors=True)
         self._connection_file = Path(self._directory.name) / "connection.json"
         info: dict[str, Any] = {f"{channel}_port": 0 for channel in CHANNELS}
@@ -64,10 +69,16 @@ class RankKernel:
         # thread, which lives as long as the process, may be the one.
         die_with_parent = threading.current_thread() is threading.main_thread()
         env = env | {"MGPU_REPORT_FD": str(write_end), "MGPU_DIE_WITH_PARENT": str(int(die_with_parent))}
+        inherited = [write_end]
+        if (log := shared_memory()) is not None:
+            inherited.append(log)
+            env["MGPU_COLLECTIVE_LOG_FD"] = str(log)
         try:
-            self.process = launch_kernel(command, env=env, stdout=write_end, stderr=write_end, pass_fds=[write_end])
+            self.process = launch_kernel(command, env=env, stdout=write_end, stderr=write_end, pass_fds=inherited)
         finally:
             os.close(write_end)
+            if log is not None:
+                self.collectives = LogReader(mapped(log))
 
     def try_connect(self) -> bool:
         """Connect when the kernel has written its ports; False while it has not."""
@@ -158,16 +169,19 @@ class RankKernel:
 
     def read_report(self) -> str:
         """What the process wrote about itself outside its output channel since the last call, as text."""
-        while self._report_fd >= 0:
+        chunks = []
+        # A process that writes faster than this reads must not keep the notebook here.
+        for _ in range(64):
+            if self._report_fd < 0:
+                break
             try:
                 chunk = os.read(self._report_fd, 1 << 16)
             except BlockingIOError:
                 break
             if not chunk:
                 break
-            self._report += chunk
-        text, self._report = self._report.decode(errors="replace"), b""
-        return text
+            chunks.append(chunk)
+        return self._decoder.decode(b"".join(chunks))
 
     def ask_to_leave(self) -> None:
         """Tell an idle rank to leave by itself; `kill` ends it in any case."""
@@ -194,4 +208,7 @@ class RankKernel:
                 socket.close(linger=0)
             self.client.context.term()
             self.client = self._shell = self._iopub = None
+        if self.collectives is not None:
+            self.collectives.close()
+            self.collectives = None
         self._directory.cleanup()

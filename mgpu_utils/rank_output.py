@@ -11,8 +11,26 @@ from typing import Any
 
 # A learner's loop can print more than a notebook can hold: the first and last characters of each rank are kept.
 HEAD = TAIL = 20_000
+_MOST_FIGURES = 100
+_CUT = re.compile("\x00cut (\\d+)\x00")
 _LIVE_AFTER_SECONDS = 0.4
 _REDRAW_SECONDS = 0.15
+
+
+def cut_mark(characters: int) -> str:
+    """What stands in the output of a rank for characters that were dropped before they were sent."""
+    return f"\x00cut {characters}\x00"
+
+
+def cut_middle(text: str, most: int) -> str:
+    """The text, or its beginning and end with a mark between where it is longer than `most`."""
+    if len(text) <= most:
+        return text
+    head, tail = text[: most // 2], text[-(most // 2) :]
+    middle = text[most // 2 : -(most // 2)]
+    # Marks in the middle stand for characters as well.
+    dropped = len(_CUT.sub("", middle)) + sum(int(number) for number in _CUT.findall(middle))
+    return head + cut_mark(dropped) + tail
 
 
 class RankText:
@@ -26,22 +44,32 @@ class RankText:
 
     def write(self, text: str, stream: str = "stdout") -> None:
         """Add printed text; a carriage return starts the line again, as in a terminal."""
+        pieces = _CUT.split(text)
+        self._write(pieces[0], stream)
+        for dropped, piece in zip(pieces[1::2], pieces[2::2], strict=True):
+            self._cut += int(dropped)
+            self._write(("\n" if self._open[stream] else "") + piece, stream)
+
+    def _write(self, text: str, stream: str) -> None:
         *complete, rest = (self._open[stream] + text).split("\n")
         for line in complete:
             self._add(line.rstrip("\r").rpartition("\r")[2], stream)
         # A progress bar writes no newline for minutes: keep only what it shows last.
         rest = rest[:-1].rpartition("\r")[2] + rest[-1:] if rest else ""
         if len(rest) > HEAD + TAIL:
-            self._cut += len(rest) - TAIL
+            self._add(rest[:HEAD], stream)
+            self._cut += len(rest) - HEAD - TAIL
             rest = rest[-TAIL:]
         self._open[stream] = rest
 
     def _add(self, line: str, stream: str) -> None:
         if self._head_size < HEAD:
-            line = line[: HEAD + TAIL]
-            self._head.append((line, stream))
-            self._head_size += len(line) + 1
-            return
+            self._head.append((line[:HEAD], stream))
+            self._head_size += len(line[:HEAD]) + 1
+            line = line[HEAD:]
+            if not line:
+                return
+        self._cut += max(0, len(line) - TAIL)
         self._tail.append((line[-TAIL:], stream))
         self._tail_size += min(len(line), TAIL) + 1
         while self._tail_size > TAIL and len(self._tail) > 1:
@@ -74,6 +102,7 @@ class OutputView:
     def __init__(self, ranks: list[int]) -> None:
         self.texts = {rank: RankText() for rank in ranks}
         self.rich: list[tuple[int, dict[str, Any], dict[str, Any]]] = []
+        self._figures_left_out = 0
         self._start = time.monotonic()
         self._last_drawn = 0.0
         self._drawn = ""
@@ -89,7 +118,10 @@ class OutputView:
     def show_value(self, rank: int, data: dict[str, Any], metadata: dict[str, Any]) -> None:
         """Take something a rank displayed: a figure, a table, or the value of the cell's last line."""
         if any(kind in data for kind in ("image/png", "image/svg+xml", "image/jpeg", "text/html")):
-            self.rich.append((rank, data, metadata))
+            if len(self.rich) < _MOST_FIGURES * len(self.texts):
+                self.rich.append((rank, data, metadata))
+            else:
+                self._figures_left_out += 1
         elif "text/plain" in data:
             self.texts[rank].write(str(data["text/plain"]) + "\n")
 
@@ -119,6 +151,8 @@ class OutputView:
                 sys.stdout.flush()
         for rank, data, metadata in sorted(self.rich, key=lambda item: item[0]):
             self._show_rich(rank, data, metadata)
+        if self._figures_left_out:
+            print(f"... {self._figures_left_out:,} figures and tables more are not shown ...", flush=True)
 
     def _in_rank_order(self, collapse: bool) -> str:
         lines = {rank: text.lines() for rank, text in self.texts.items()}

@@ -20,6 +20,7 @@ import warnings
 from collections.abc import Collection
 from typing import Any
 
+from .collective_log import mapped
 from .learner_code import is_learner_file
 
 _STORE: Any = None
@@ -40,6 +41,7 @@ def main(connection_file: str) -> None:
 
     app = RankApp.instance()
     options = ["-f", connection_file, "--HistoryManager.enabled=False"]
+    options.append("--IPKernelApp.outstream_class=mgpu_utils.rank_stream.RankStream")
     if sys.platform != "win32":
         # What C++ code writes must reach the pipe even when the process aborts in the next instant.
         options.append("--IPKernelApp.capture_fd_output=False")
@@ -106,12 +108,15 @@ def join(
     Ends with one `all_reduce`, so a group that starts is a group that communicates.
     """
     global _STORE
+    log = os.environ.pop("MGPU_COLLECTIVE_LOG_FD", None)
     sys.path[:] = [*sys.path, *(entry for entry in path if entry not in sys.path)]
     from datetime import timedelta
 
     import torch
     import torch.distributed as dist
     from IPython import get_ipython
+
+    from .collective_notes import note_collectives
 
     torch.set_num_threads(threads)
     rank_device = torch.device(device)
@@ -136,6 +141,9 @@ def join(
     dist.all_reduce(total)
     if int(total.item()) != world_size:
         raise RuntimeError(f"the first all_reduce counted {int(total.item())} ranks, not {world_size}")
+
+    if log is not None:
+        note_collectives(mapped(int(log)))
 
     import mgpu_utils
 

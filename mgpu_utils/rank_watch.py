@@ -5,70 +5,28 @@ Nothing here waits without a limit. A rank that cannot be stopped otherwise is e
 
 from __future__ import annotations
 
-import sys
 import time
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .hangs import RankState, StackFrame, describe_exit, explain, locate, main_stack, split_report
-from .rank_errors import (
-    Place,
-    RankError,
-    RankFailure,
-    RankInterrupt,
-    RankTimeout,
-    notebook_only,
-    number_ranks,
-    shown_places,
-)
-from .rank_kernel import RankKernel
+from .collective_log import CollectiveCall
+from .collective_match import CollectiveMatch, Mismatch
+from .hangs import RankState, StackFrame, describe_exit, locate, main_stack, split_report
+from .memory_kills import out_of_memory_kills
+from .private_text import without_private
+from .rank_errors import Place, RankFailure, RankInterrupt
+from .rank_history import RankHistory, histories
+from .rank_outcome import Outcome, Report, Request
 from .rank_output import OutputView
+from .rank_texts import interrupt_text, mismatch_error, rank_error, timeout_error, uneven_error
 
 if TYPE_CHECKING:
     from .ranks import RankGroup
 
 # After one rank has failed the others get this long to finish or to fail by themselves.
-_GRACE_SECONDS = {"raised": 0.5, "died": 0.3}
+_GRACE_SECONDS = {"raised": 0.5, "died": 0.3, "mismatched": 0.3}
 _STACK_SECONDS = 0.5
 _INTERRUPT_SECONDS = 1.0
-_FOLLOW_UP_ERRORS = ("Connection closed by peer", "Connection reset by peer", "Socket Timeout", "Broken pipe")
-
-
-@dataclass(frozen=True)
-class Request:
-    """Source code for one rank, with binary data that it may ask for."""
-
-    code: str
-    buffers: list[bytes] = field(default_factory=list)
-
-
-@dataclass
-class Outcome:
-    """What has come back from one rank so far."""
-
-    rank: int
-    kernel: RankKernel
-    message_id: str
-    sent_at: float
-    replied: bool = False
-    idle: bool = False
-    result: bytes = b""
-    failure: RankFailure | None = None
-    report: str = ""
-    seconds: float = 0.0
-    text: str = ""
-
-    @property
-    def running(self) -> bool:
-        return not self.finished and not self.dead
-
-    @property
-    def finished(self) -> bool:
-        return self.replied and self.idle
-
-    @property
-    def dead(self) -> bool:
-        return self.failure is not None and self.failure.kind == "died"
+_LOOK_SECONDS = 0.2
 
 
 def watch(
@@ -83,7 +41,7 @@ def watch(
     With `show_output=False` what the ranks print is shown only if something fails.
 
     Raises:
-        RankError: a rank raised an exception or its process ended.
+        RankError: a rank raised an exception, its process ended, or the ranks' collectives do not match.
         RankTimeout: not all ranks answered within `timeout` (the group's, by default).
         RankInterrupt: KeyboardInterrupt arrived; the ranks were interrupted as well.
     """
@@ -100,6 +58,11 @@ class _Watch:
         self.outcomes: dict[int, Outcome] = {}
         self.interrupted = False
         self.poller = Poller()
+        self.memory_kills = out_of_memory_kills()
+        self.began = self.gave_up_at = time.monotonic()
+        self.match = CollectiveMatch(
+            {rank: log for rank in requests if (log := group._kernels[rank].collectives) is not None}
+        )
         for rank, request in sorted(requests.items()):
             kernel = group._kernels[rank]
             kernel.read_report()
@@ -128,21 +91,32 @@ class _Watch:
                 states = self._ask_where()
                 self._stop_running(states)
         except KeyboardInterrupt:
-            states = self._ask_where()
-            self._stop_running(states)
-            raise RankInterrupt(self._interrupt_text(states)) from None
+            raise RankInterrupt(self._stop_by_hand()) from None
         finally:
             self._finish_output()
+        mismatch = self.match.look()
+        if mismatch is not None:
+            if not mismatch.harmless:
+                self._lose(list(mismatch.calls), "its collectives do not match those of the others")
+            raise mismatch_error(self.group, mismatch, self.failures, self._place_of_call, self._history(states))
         if self.failures:
-            raise self._rank_error(states)
+            raise rank_error(self.group, self.failures, states, self._history(states))
         if timed_out:
-            raise RankTimeout(self._timeout_text(states), tuple(states))
+            told = self.match.history()
+            raise timeout_error(self.group, self.timeout, states, told, self._history(states))
+        counts = self.match.uneven() if len(self.outcomes) == self.group.world_size else None
+        if counts is not None:
+            self._lose(list(counts), "it made another number of collectives than the others")
+            last = {rank: self._told(call) for rank in counts if (call := self.match.last(rank)) is not None}
+            raise uneven_error(self.group, counts, last, self._history(states))
         return list(self.outcomes.values())
 
     def _wait(self) -> bool:
         """Handle messages until all ranks have answered or waiting longer is of no use; False at the timeout."""
         deadline = time.monotonic() + self.timeout
         trouble_at: float | None = None
+        look_at = time.monotonic() + _LOOK_SECONDS
+        mismatch: Mismatch | None = None
         waited: set[RankState] = set()
         while self.running:
             now = time.monotonic()
@@ -152,6 +126,13 @@ class _Watch:
             self._notice_deaths()
             if self.show_output:
                 self.view.refresh()
+            if now >= look_at:
+                # Twice in a row: a call whose arguments are wrong is taken back a moment later.
+                found = self.match.look()
+                if found is not None and mismatch is not None:
+                    return True
+                mismatch = found
+                look_at = now + (_GRACE_SECONDS["mismatched"] if mismatch else _LOOK_SECONDS)
             if self.failures:
                 trouble_at = trouble_at or time.monotonic()
                 kind = "died" if any(failure.kind == "died" for failure in self.failures) else "raised"
@@ -166,7 +147,7 @@ class _Watch:
     def _handle_messages(self, seconds: float) -> None:
         self.poller.poll(max(1, int(seconds * 1000)))
         for outcome in self.outcomes.values():
-            outcome.report += outcome.kernel.read_report()
+            outcome.take_report()
             for message in outcome.kernel.receive():
                 if message["parent_header"].get("msg_id") == outcome.message_id:
                     self._handle(outcome, message)
@@ -188,20 +169,22 @@ class _Watch:
             case "mgpu_error":
                 found = (self.group.cells.place(f["file"], f["line"], f["name"], f["text"]) for f in content["frames"])
                 places = tuple(place for place in found if place is not None)
+                message = without_private(content["message"])
                 outcome.failure = RankFailure(
                     outcome.rank,
                     "raised",
-                    f"raised {content['name']}: {content['message']}".rstrip(": "),
+                    f"raised {content['name']}: {message}".rstrip(": "),
                     places,
                     content["name"],
-                    content["message"],
-                    content["full"],
+                    message,
+                    without_private(content["full"]),
                 )
             case "execute_reply":
                 outcome.replied = True
-                outcome.seconds = time.monotonic() - outcome.sent_at
+                outcome.ended_at = time.monotonic()
+                outcome.seconds = outcome.ended_at - outcome.sent_at
                 if content["status"] != "ok" and outcome.failure is None:
-                    name, text = content.get("ename", "Error"), content.get("evalue", "")
+                    name, text = content.get("ename", "Error"), without_private(content.get("evalue", ""))
                     summary = f"raised {name}: {text}".rstrip(": ")
                     outcome.failure = RankFailure(outcome.rank, "raised", summary, (), name, text)
             case "status" if content["execution_state"] == "idle":
@@ -216,23 +199,38 @@ class _Watch:
             self._handle_messages(0.02)
             if outcome.finished:
                 continue
-            stacks, said = split_report(outcome.report)
+            stacks, said = split_report(outcome.report.text)
             _, place = locate(main_stack(stacks), self._place)
-            summary = describe_exit(code, said)
-            outcome.failure = RankFailure(outcome.rank, "died", summary, (place,) if place else (), full=outcome.report)
+            if place is None and (call := self.match.last(outcome.rank)) is not None:
+                place = self._place_of_call(call)
+            kills = out_of_memory_kills()
+            more_kills = None if kills is None or self.memory_kills is None else kills - self.memory_kills
+            summary = describe_exit(code, said, more_kills)
+            full = without_private(outcome.report.text)
+            outcome.failure = RankFailure(outcome.rank, "died", summary, (place,) if place else (), full=full)
+            outcome.ended_at = time.monotonic()
             self.group._lost[outcome.rank] = f"it {summary}"
 
     def _place(self, frame: StackFrame) -> Place | None:
         return self.group.cells.place(frame.file, frame.line, frame.name)
 
+    def _place_of_call(self, call: CollectiveCall) -> Place | None:
+        return self.group.cells.place(call.file, call.line, call.function) if call.file else None
+
+    def _told(self, call: CollectiveCall) -> str:
+        where = self._place_of_call(call)
+        return f"{call}   {where}" if where else str(call)
+
     def _ask_where(self) -> list[RankState]:
         """Where every rank stands now, from the stacks that faulthandler writes for the running ones."""
-        asked = {outcome.rank: len(outcome.report) for outcome in self.running}
-        for outcome in self.running:
+        self.gave_up_at = time.monotonic()
+        asked = self.running
+        for outcome in asked:
+            outcome.stacks = Report()
             outcome.kernel.request_stack()
         end = time.monotonic() + _STACK_SECONDS
         while time.monotonic() < end and any(
-            not main_stack(outcome.report[asked[outcome.rank] :]) for outcome in self.running if outcome.rank in asked
+            not main_stack(outcome.stacks.text) for outcome in asked if outcome.running and outcome.stacks
         ):
             self._handle_messages(0.02)
         states = []
@@ -243,8 +241,7 @@ class _Watch:
                 ]
                 states.append(RankState(outcome.rank, kind))
                 continue
-            stack = main_stack(outcome.report[asked.get(outcome.rank, 0) :])
-            waits_in, place = locate(stack, self._place)
+            waits_in, place = locate(main_stack(outcome.stacks.text if outcome.stacks else ""), self._place)
             states.append(RankState(outcome.rank, "running", waits_in, place))
         return states
 
@@ -264,57 +261,48 @@ class _Watch:
             if outcome.failure is not None and outcome.failure.name == "KeyboardInterrupt":
                 outcome.failure = None
         for outcome in self.running:
-            outcome.kernel.process.kill()
-            outcome.kernel.process.wait()
             where = "it was stuck in a collective" if outcome.rank in stuck else "it did not react to an interrupt"
-            self.group._lost[outcome.rank] = f"{where} and was ended"
+            self._end_rank(outcome, where)
+
+    def _stop_by_hand(self) -> str:
+        """Stop all ranks because the learner stopped the cell; pressing twice ends those that still run."""
+        try:
+            states = self._ask_where()
+            self._stop_running(states)
+        except KeyboardInterrupt:
+            for outcome in self.running:
+                self._end_rank(outcome, "the cell was stopped twice")
+            states = []
+        return interrupt_text(self.group, states)
+
+    def _end_rank(self, outcome: Outcome, why: str) -> None:
+        outcome.kernel.process.kill()
+        outcome.kernel.process.wait()
+        self.group._lost[outcome.rank] = f"{why} and was ended"
+
+    def _lose(self, ranks: list[int], why: str) -> None:
+        for rank in ranks:
+            self.group._lost.setdefault(rank, why)
+
+    def _history(self, states: list[RankState]) -> tuple[RankHistory, ...]:
+        at_the_end = {state.rank: state for state in states}
+        named: dict[int, str] = {}
+        for rank, outcome in self.outcomes.items():
+            state = at_the_end.get(rank)
+            if outcome.failure is not None:
+                named[rank] = "died" if outcome.failure.kind == "died" else "failed"
+            elif state is not None and state.state == "running":
+                named[rank] = "waits" if state.waits_in else "at work"
+            else:
+                named[rank] = "finished"
+        ends = {rank: outcome.ended_at or self.gave_up_at for rank, outcome in self.outcomes.items()}
+        return histories(self.match, named, ends, self.began)
 
     def _finish_output(self) -> None:
         for outcome in self.outcomes.values():
-            _, said = split_report(outcome.report)
+            said = outcome.said
             if said.strip():
                 self.view.write(outcome.rank, said.strip("\n") + "\n", "stderr")
             outcome.text = self.view.texts[outcome.rank].text
         if self.show_output or self.failures:
             self.view.finish()
-
-    def _after(self) -> str:
-        if self.group._lost:
-            return "Call `ranks.restart()` for a fresh group (names defined on the ranks are gone)."
-        return "The ranks are still alive and can be used."
-
-    def _rank_error(self, states: list[RankState]) -> RankError:
-        # A lost connection is what the others see when one rank is gone; it is not the cause.
-        ordered = sorted(
-            self.failures,
-            key=lambda f: (f.kind != "died", any(text in f.message for text in _FOLLOW_UP_ERRORS), f.rank),
-        )
-        first = ordered[0]
-        same = [f.rank for f in ordered if (f.summary, f.places) == (first.summary, first.places)]
-        summary = first.summary.replace("was ended", "were ended", 1) if len(same) > 1 else first.summary
-        lines = [f"{number_ranks(sorted(same))} {summary}", *shown_places(first.places)]
-        lines += [f"  also: rank {f.rank} {f.summary.splitlines()[0]}" for f in ordered if f.rank not in same]
-        failed = {f.rank for f in ordered}
-        lines += [f"  meanwhile: {s}" for s in states if s.state == "running" and s.rank not in failed]
-        if first.name == "NameError" and (hint := notebook_only(first.message)):
-            lines.append(hint)
-        if "Default process group has not been initialized" in first.message:
-            lines.append("The process group of these ranks was destroyed; `ranks.restart()` makes a new one.")
-        if self.group._lost:
-            lines.append(self._after())
-        return RankError("\n".join(lines), tuple(ordered))
-
-    def _timeout_text(self, states: list[RankState]) -> str:
-        lines = [f"the ranks did not finish within {self.timeout:g} s."]
-        lines += [f"  {state}" for state in states]
-        if sys.platform == "win32":
-            lines.append("Windows has no way to ask a rank for its line; on Linux and macOS it would stand here.")
-        lines.append(f"Why: {explain(states)}")
-        if not any(state.waits_in for state in states):
-            lines.append("If the work simply takes longer, allow more time: `ranks.timeout = 600`.")
-        lines.append(self._after())
-        return "\n".join(lines)
-
-    def _interrupt_text(self, states: list[RankState]) -> str:
-        lines = ["stopped."] + [f"  {state}" for state in states if state.state == "running"]
-        return "\n".join([*lines, self._after()])

@@ -20,8 +20,9 @@ from .learner_code import CellIndex
 from .planning import Plan
 from .rank_errors import BadArgument, RankError
 from .rank_kernel import RankKernel
+from .rank_outcome import Request
 from .rank_output import OutputView
-from .rank_watch import Request, watch
+from .rank_watch import watch
 from .rendezvous import loopback_store, rank_environment
 
 _START_SECONDS = 120.0
