@@ -17,10 +17,18 @@ import pandas as pd
 import psutil
 import pytest
 
+from mgpu_utils.benchmark.config import load
+from mgpu_utils.benchmark.kinds import NAMES, get
 from mgpu_utils.benchmark.records import read
+from mgpu_utils.benchmark.settings import settle
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = ROOT / "benchmarks" / "configs" / "tiny.yaml"
+OTHERS = NAMES[1:]
+
+
+# One fixture runs all six notebooks.
+pytestmark = pytest.mark.timeout(900)
 
 
 class Ended(NamedTuple):
@@ -34,7 +42,7 @@ def command(*arguments: str | Path) -> list[str]:
 
 
 def bench(*arguments: str | Path) -> Ended:
-    done = subprocess.run(command(*arguments), capture_output=True, text=True, check=False, timeout=280)
+    done = subprocess.run(command(*arguments), capture_output=True, text=True, check=False, timeout=800)
     return Ended(done.returncode, done.stdout, done.stderr)
 
 
@@ -51,7 +59,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def interrupted(out: Path) -> Interrupted:
-    """The smallest comparison, interrupted in the middle of its third run."""
+    """The smallest suite, interrupted in the middle of the third run of its comparison."""
     process = subprocess.Popen(
         command("--config", TINY, "--out", out), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -69,7 +77,7 @@ def interrupted(out: Path) -> Interrupted:
 
 @pytest.fixture(scope="module")
 def finished(out: Path, interrupted: Interrupted) -> Ended:
-    """The same comparison, taken up again and finished, after a line that the interruption tore."""
+    """The same suite, taken up again and finished, after a line that the interruption tore."""
     with (out / "records.jsonl").open("ab") as file:
         file.write(b'{"strategy": "ddp", "sam')
     return bench("--config", TINY, "--out", out, "--resume")
@@ -78,7 +86,9 @@ def finished(out: Path, interrupted: Interrupted) -> Ended:
 def test_an_interruption_keeps_what_was_measured_and_says_how_to_go_on(interrupted: Interrupted, out: Path) -> None:
     assert interrupted.ended.status == 130, interrupted.ended.err
     assert len(interrupted.kept) >= 2
-    assert f"{len(interrupted.kept)} of 10 runs are kept" in interrupted.ended.err
+    config = load(TINY)
+    total = sum(len(settle(config, out, name).runs) for name in config.benchmarks)
+    assert f"{len(interrupted.kept)} of {total} runs are kept" in interrupted.ended.err
     assert f"mgpu bench --config {TINY} --out {out} --resume" in interrupted.ended.err
 
 
@@ -90,7 +100,7 @@ def test_resuming_measures_the_rest_and_nothing_twice(finished: Ended, interrupt
     assert finished.status == 0, finished.err
     records = read(out / "records.jsonl")
     kept = len(interrupted.kept)
-    assert f"{10 - kept} of 10 runs to measure" in finished.err
+    assert f"compare: {10 - kept} of 10 runs to measure" in finished.err
     assert records[:kept] == interrupted.kept
     assert len(records) == 10
     runs = {(record["strategy"], record["total_threads"], record["round"]) for record in records}
@@ -126,8 +136,42 @@ def test_the_results_are_all_there_and_complete(finished: Ended, out: Path) -> N
         "summary.csv",
         "throughput.png",
         "throughput.svg",
+        *OTHERS,
     }
     assert (out / "throughput.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_every_benchmark_of_the_suite_leaves_a_complete_folder(finished: Ended, out: Path, name: str) -> None:
+    folder, kind = out / name, get(name)
+    assert load(folder / "config.yaml").benchmarks == [name]
+    records = read(folder / "records.jsonl")
+    assert records
+    for record in records:
+        assert (record["status"], record["benchmark"]) == ("ok", name), record
+        assert record["key"]
+        assert {"seconds", "other_cpu_share"} <= set(record["machine"])
+    assert not pd.read_csv(folder / "summary.csv").empty
+    pictures = {path.stem for path in folder.glob("*.png")}
+    assert pictures == {path.stem for path in folder.glob("*.svg")} != set()
+    cells = json.loads((folder / kind.notebook).read_text(encoding="utf-8"))["cells"]
+    assert all(cell["execution_count"] for cell in cells if cell["cell_type"] == "code")
+    assert f"{name}: " in finished.err
+    for sentence in kind.findings(kind.summarise(records)):
+        assert sentence in finished.out
+
+
+def test_no_result_of_the_suite_holds_a_path_a_host_or_a_user(finished: Ended, out: Path) -> None:
+    texts = {
+        path: path.read_text(encoding="utf-8")
+        for path in out.rglob("*")
+        if path.suffix in (".json", ".jsonl", ".yaml", ".csv", ".ipynb")
+    }
+    assert len(texts) > 4 * len(NAMES)
+    for path, text in texts.items():
+        assert str(ROOT) not in text, path
+        assert str(out) not in text, path
+        assert platform.node() not in text or len(platform.node()) < 5, path
 
 
 def test_the_table_has_a_row_a_configuration_with_paired_ratios(finished: Ended, out: Path) -> None:
