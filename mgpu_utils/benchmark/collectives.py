@@ -15,7 +15,7 @@ from pydantic import Field, field_validator, model_validator
 
 from mgpu_utils.benchmark.kinds import Kind, Record
 from mgpu_utils.benchmark.plan import planned, world_sizes
-from mgpu_utils.benchmark.schema import ConfigError, Precision, Strict
+from mgpu_utils.benchmark.schema import ConfigError, Precision, Strict, nothing_twice
 from mgpu_utils.planning import Hardware
 from mgpu_utils.timing import median_interval
 
@@ -90,13 +90,7 @@ class CollectivesSection(Strict):
             raise ValueError(f"must be 2 or more, not {min(value)}: one rank alone sends nothing")
         return value
 
-    @field_validator("collectives", "world_sizes")
-    @classmethod
-    def _nothing_twice(cls, value: Any) -> Any:
-        twice = [item for item in value if value.count(item) > 1] if isinstance(value, list) else []
-        if twice:
-            raise ValueError(f"must not hold {twice[0]} twice")
-        return value
+    _once = field_validator("collectives", "world_sizes")(nothing_twice)
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,23 @@ class TrainingRuns(Kind):
         precisions = list(dict.fromkeys(item.precision for item in items))
         return lines + ([f"precision    {', '.join(precisions)}"] if precisions != ["float32"] else [])
 
+    def summarise(self, records: list[Record]) -> pd.DataFrame:
+        """One row a configuration; weak scaling before strong."""
+        import pandas as pd
+
+        from mgpu_utils.benchmark.summary import summarise_each
+
+        tables = summarise_each(records)
+        return pd.concat(tables.values(), ignore_index=True) if tables else pd.DataFrame()
+
+    def findings(self, table: pd.DataFrame) -> list[str]:
+        """See `Kind.findings`."""
+        from mgpu_utils.benchmark.report import findings
+
+        if table.empty:
+            return []
+        return [line for _, rows in table.groupby("scaling", sort=False) for line in findings(rows)]
+
     def label(self, record: Record) -> str:
         """Model, scaling, strategy, world size and threads."""
         count = record["total_threads"]
@@ -72,23 +89,6 @@ class Compare(TrainingRuns):
     ) -> list[Configuration]:
         """See `Kind.configurations`."""
         return configurations(section, hardware, environ)
-
-    def summarise(self, records: list[Record]) -> pd.DataFrame:
-        """One row a configuration; weak scaling before strong."""
-        import pandas as pd
-
-        from mgpu_utils.benchmark.summary import summarise_each
-
-        tables = summarise_each(records)
-        return pd.concat(tables.values(), ignore_index=True) if tables else pd.DataFrame()
-
-    def findings(self, table: pd.DataFrame) -> list[str]:
-        """See `Kind.findings`."""
-        from mgpu_utils.benchmark.report import findings
-
-        if table.empty:
-            return []
-        return [line for _, rows in table.groupby("scaling", sort=False) for line in findings(rows)]
 
     def figures(self, records: list[Record], table: pd.DataFrame) -> dict[str, Figure]:
         """Throughput, a panel for each model and kind of scaling."""

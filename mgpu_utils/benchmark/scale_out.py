@@ -53,29 +53,16 @@ class ScaleOut(TrainingRuns):
             sizes = doubling(most_devices(comparison, hardware, environ))
         return configurations(comparison.model_copy(update={"world_sizes": sizes}), hardware, environ)
 
-    def summarise(self, records: list[Record]) -> pd.DataFrame:
-        """One row a configuration, as in the comparison of strategies."""
-        import pandas as pd
-
-        from mgpu_utils.benchmark.summary import summarise_each
-
-        tables = summarise_each(records)
-        return pd.concat(tables.values(), ignore_index=True) if tables else pd.DataFrame()
-
     def findings(self, table: pd.DataFrame) -> list[str]:
-        """See `Kind.findings`."""
-        from mgpu_utils.benchmark.report import findings
-
+        """What each strategy reached on several devices; worlds with more threads than cores are named."""
         if table.empty:
             return []
         several = table[(table["world_size"] > 1) | ~table["strategy"].isin(["ddp", "data_parallel"])]
-        said = [line for _, rows in several.groupby("scaling", sort=False) for line in findings(rows)]
+        said = super().findings(several)
         over = sorted(set(table.loc[table["oversubscribed"], "world_size"]))
         if over:
             sizes = ", ".join(map(str, over))
-            said.append(
-                f"world size {sizes}: more threads than cores, as asked for; such a number says nothing of scaling"
-            )
+            said.append(f"world size {sizes}: more threads than cores, as asked for; such times say nothing of scaling")
         return said
 
     def figures(self, records: list[Record], table: pd.DataFrame) -> dict[str, Figure]:
