@@ -1,4 +1,4 @@
-# lab, bench, test, notebooks, check, clean. Each sets up .venv first when it is missing or out of date.
+# lab, bench, doctor, test, notebooks, check, clean. Each sets up .venv first when it is missing or out of date.
 # Written for GNU Make 3.81 (what macOS ships) and later.
 
 SHELL := /bin/sh
@@ -20,11 +20,12 @@ $(STAMP): moved
 endif
 endif
 
-.PHONY: help lab bench test notebooks check clean moved
+.PHONY: help lab bench doctor test notebooks check clean moved
 
 help:
 	@echo "make lab                      open the course in JupyterLab"
 	@echo "make bench                    measure this machine (CONFIG=NAME picks benchmarks/configs/NAME.yaml, OUT=DIR)"
+	@echo "make doctor                   check this machine, and say how to mend what is wrong"
 	@echo "make test                     run every check and test"
 	@echo "make notebooks                generate the notebooks from sources/"
 	@echo "make check                    ask whether the notebooks are what sources/ generates"
@@ -36,6 +37,9 @@ lab: $(STAMP)
 
 bench: $(STAMP)
 	@exec $(BIN)/mgpu bench --config "$(if $(filter %.yaml,$(CONFIG)),$(CONFIG),benchmarks/configs/$(CONFIG).yaml)" --out "$(OUT)" $(ARGS)
+
+doctor: $(STAMP)
+	@exec $(BIN)/mgpu doctor $(ARGS)
 
 test: $(STAMP)
 	@$(BIN)/ruff check .

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -44,6 +45,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(options.handler(options) or 0)
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:
+        # Whoever read our output has read enough (`| head`); Python must not complain of it again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except ValueError as error:
         print(f"mgpu {options.command}: {error}", file=sys.stderr)
         return 2
