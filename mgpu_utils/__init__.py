@@ -47,6 +47,7 @@ _HOME_OF = {
     "reveal": "exercises",
     "check": "exercises",
     "hint": "exercises",
+    "my_progress": "progress_map",
 }
 _MODULES = ("plots",)
 
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from .metrics import reduce_metrics
     from .models import MODELS, build, digits_cnn, small_resnet
     from .peak_memory import PeakMemory
+    from .progress_map import my_progress
     from .rank_errors import RankError, RankTimeout
     from .ranks import CellResult, RankGroup, start_ranks
     from .shard_map import ShardMap

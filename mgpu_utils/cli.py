@@ -18,6 +18,9 @@ Learn and measure multi-GPU training with PyTorch.
                     measure this machine
   mgpu report results/mine
                     one page of results, to read and to pass on
+  mgpu progress     how far you have come; nothing is sent anywhere
+  mgpu slides 05 --out slides
+                    a lesson as slides (for teachers)
   mgpu notebooks    generate or check the notebooks (for authors)
 
 `mgpu COMMAND --help` lists the options of a command."""
@@ -26,6 +29,8 @@ Learn and measure multi-GPU training with PyTorch.
 _ELSEWHERE = {
     "bench": ("mgpu_utils.benchmark.command", "measure single device, DataParallel and DDP on this machine"),
     "report": ("mgpu_utils.report.command", "make one page of one or more folders of results, or compare two"),
+    "progress": ("mgpu_utils.progress_command", "show, export or reset what you have answered so far"),
+    "slides": ("mgpu_utils.slides_command", "make slides of the lessons (for teachers)"),
     "doctor": ("mgpu_utils.doctor.command", "check this machine, and say how to mend what is wrong"),
 }
 

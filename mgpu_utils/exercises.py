@@ -82,6 +82,11 @@ def exercise(
     return register
 
 
+def registered() -> tuple[str, ...]:
+    """The names of the exercises known so far; those of a lesson are, once its checks are imported."""
+    return tuple(_registry)
+
+
 def check(name: str, *answers: object, **context: object) -> Card:
     """Check an answer and draw the result: right, not yet (and why), or not attempted yet.
 
@@ -108,11 +113,12 @@ def hint(name: str, number: int | None = None) -> Card:
     count = len(wanted.hints)
     if not count:
         return Card("hint", name, ("There is no hint for this one.",))
-    seen = kept.get("hints", 0) if isinstance(kept.get("hints"), int) else 0
+    seen = _count(kept, "hints")
     number = min(seen + 1, count) if number is None else number
     if not 1 <= number <= count:
         return Card("hint", name, (f"Hints are numbered from 1 to {count}.",))
-    progress.record("checks", name, {**kept, "hints": max(seen, number)})
+    shown = number
+    progress.update("checks", name, lambda entry: {**entry, "hints": max(_count(entry, "hints"), shown)})
     foot = f'One more: `mgpu.hint("{name}")`' if number < count else "That was the last one."
     return Card("hint", name, (wanted.hints[number - 1],), foot, word=f"Hint {number} of {count}")
 
@@ -203,9 +209,17 @@ def _own_line(error: BaseException) -> tuple[str, ...]:
 
 
 def _remember(wanted: Exercise, kind: str) -> None:
-    kept: dict[str, Any] = progress.read()["checks"].get(wanted.name, {})
-    if kind == "open" and not kept:
+    if kind == "open":
         return
-    attempts = kept.get("attempts", 0) if isinstance(kept.get("attempts"), int) else 0
-    done = kind == "right" or kept.get("done") is True
-    progress.record("checks", wanted.name, {**kept, "attempts": attempts + (kind != "open"), "done": done})
+
+    def attempt(entry: dict[str, Any]) -> dict[str, Any]:
+        changed = {**entry, "attempts": _count(entry, "attempts") + 1, "done": entry.get("done") is True}
+        if kind == "right" and not changed["done"]:
+            changed |= {"done": True, "solved": progress.now()}
+        return changed
+
+    progress.update("checks", wanted.name, attempt)
+
+
+def _count(entry: dict[str, Any], what: str) -> int:
+    return entry[what] if isinstance(entry.get(what), int) else 0

@@ -14,7 +14,7 @@ _THREAD = re.compile(r"^(?:Current thread|Thread) 0x[0-9a-f]+.*:$")
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.*)$')
 # The last line may be cut short: a rank can be ended while it writes.
 _DUMP_NOISE = re.compile(
-    r"""^(  F(i(le?)?)?|  File |  File "[^"]*"?(, line \d*( in?)?)?|Fatal Python error: .*|  <no Python frame>|  \.\.\.|"""
+    r"""^(  F(i(le? ?)?)?|  File "[^"]*"?(, line \d*( in?)?)?|Fatal Python error: .*|  <no Python frame>|  \.\.\.|"""
     r"""  Garbage-collecting|Extension modules: .*|Current thread's C stack trace.*|  Binary file .*)$"""
 )
 
@@ -37,14 +37,18 @@ class RankState:
         state: `finished`, `failed`, `died` or `running`.
         waits_in: the collective it stands in, such as `all_reduce`; None if it is in none.
         place: the innermost line of the learner's code that it stands on, if it runs and could be asked.
+        stopped: whether its process was stopped from outside, so that nothing runs in it.
     """
 
     rank: int
     state: str
     waits_in: str | None = None
     place: Place | None = None
+    stopped: bool = False
 
     def __str__(self) -> str:
+        if self.stopped:
+            return f"rank {self.rank} is stopped (SIGSTOP), so nothing runs there"
         if self.state == "finished":
             return f"rank {self.rank} has finished the cell"
         if self.state != "running":
@@ -113,10 +117,19 @@ def explain(states: list[RankState]) -> str:
     waiting = [state for state in states if state.state == "running" and state.waits_in]
     busy = [state for state in states if state.state == "running" and not state.waits_in]
     gone = [state for state in states if state.state in ("finished", "failed", "died")]
+    if not waiting and not busy:
+        return "All ranks came to their end while they were asked where they stand."
     if not waiting:
         who = number_ranks([state.rank for state in busy])
+        if stopped := [state.rank for state in busy if state.stopped]:
+            return f"Somebody stopped {number_ranks(stopped)} (SIGSTOP). It is no fault of your code."
         return f"{who.capitalize()} had more work than the time allows, or an endless loop."
     who = number_ranks([state.rank for state in waiting])
+    if stopped := [state.rank for state in busy if state.stopped]:
+        return (
+            f"{who.capitalize()} cannot go on without {number_ranks(stopped)}, which somebody stopped (SIGSTOP). "
+            "It is no fault of your code."
+        )
     verb = "waits" if len(waiting) == 1 else "wait"
     calls = sorted({str(state.waits_in) for state in waiting})
     rule = "Every rank must call the same collectives, in the same order, equally often."

@@ -53,7 +53,7 @@ def reveal(key: str, actual: object, text: str = "", *, unit: str = "") -> Card:
         return Card("compared", key, (result, *told), word="The result")
     given = kept["answer"]
     if not kept.get("revealed"):
-        progress.record("predictions", key, {**kept, "revealed": True})
+        progress.update("predictions", key, lambda entry: {**kept, **entry, "revealed": True})
     return Card("compared", key, (f"You said {_show(given, unit)}. {result}{_distance(given, actual)}", *told))
 
 

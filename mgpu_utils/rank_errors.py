@@ -67,10 +67,12 @@ class RankFailure:
 
 class _ShownAsText(Exception):
     history: tuple[RankHistory, ...] = ()
+    _pictured = False
 
     def _render_traceback_(self) -> list[str]:
         # IPython asks an exception for this before it formats a traceback.
-        if self.history:
+        if self.history and not self._pictured:
+            self._pictured = True
             _show_after_the_text(self)
         return [wrapped(f"{type(self).__name__}: {self}")]
 
@@ -152,11 +154,11 @@ def _show_after_the_text(error: _ShownAsText) -> None:
         shell.events.unregister("post_run_cell", show)
         # An error is explained by its text; a picture that cannot be drawn must not replace it.
         with suppress(Exception):
-            from IPython.display import display
+            from IPython.display import Image, display
 
-            figure = error.timeline().figure
-            display(figure)
-            sys.modules["matplotlib.pyplot"].close(figure)
+            from .figures.fault_timeline import as_png
+
+            display(Image(as_png(error.history), width=738))
 
     shell.events.register("post_run_cell", show)
 

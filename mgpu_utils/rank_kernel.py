@@ -18,6 +18,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,6 @@ class RankKernel:
 
     def __init__(self, rank: int, env: dict[str, str]) -> None:
         import zmq
-        from jupyter_client.launcher import launch_kernel
 
         self.rank = rank
         self.client: Any = None
@@ -53,8 +53,16 @@ class RankKernel:
         if zmq.has("curve"):
             public, secret = zmq.curve_keypair()
             info |= {"curve_publickey": public.decode(), "curve_secretkey": secret.decode()}
-        with open(os.open(self._connection_file, os.O_CREAT | os.O_WRONLY, 0o600), "w") as file:
-            json.dump(info, file)
+        try:
+            with open(os.open(self._connection_file, os.O_CREAT | os.O_WRONLY, 0o600), "w") as file:
+                json.dump(info, file)
+            self._launch(env)
+        except BaseException:
+            self._directory.cleanup()
+            raise
+
+    def _launch(self, env: dict[str, str]) -> None:
+        from jupyter_client.launcher import launch_kernel
 
         command = [sys.executable, "-m", "mgpu_utils.rank_process", str(self._connection_file)]
         if sys.platform == "win32":
@@ -75,6 +83,9 @@ class RankKernel:
             env["MGPU_COLLECTIVE_LOG_FD"] = str(log)
         try:
             self.process = launch_kernel(command, env=env, stdout=write_end, stderr=write_end, pass_fds=inherited)
+        except BaseException:
+            os.close(self._report_fd)
+            raise
         finally:
             os.close(write_end)
             if log is not None:
@@ -160,7 +171,18 @@ class RankKernel:
 
             send_interrupt(self.process.win32_interrupt_event)
         else:
-            self.process.send_signal(signal.SIGINT)
+            # As Jupyter does: data loader workers are interrupted too, or the rank would wait for them.
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, signal.SIGINT)
+
+    def is_stopped(self) -> bool:
+        """Whether somebody stopped the process (SIGSTOP), so that it can neither work nor answer."""
+        import psutil
+
+        try:
+            return psutil.Process(self.process.pid).status() == psutil.STATUS_STOPPED
+        except psutil.NoSuchProcess:
+            return False
 
     def request_stack(self) -> None:
         """Have faulthandler write the stacks of all threads of the rank (see `read_report`)."""

@@ -57,8 +57,10 @@ class RankText:
         # A progress bar writes no newline for minutes: keep only what it shows last.
         rest = rest[:-1].rpartition("\r")[2] + rest[-1:] if rest else ""
         if len(rest) > HEAD + TAIL:
-            self._add(rest[:HEAD], stream)
-            self._cut += len(rest) - HEAD - TAIL
+            if self._head_size < HEAD:
+                self._add(rest[:HEAD], stream)
+                rest = rest[HEAD:]
+            self._cut += max(0, len(rest) - TAIL)
             rest = rest[-TAIL:]
         self._open[stream] = rest
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import faulthandler
+import gc
 import linecache
 import os
 import pickle
@@ -233,6 +234,18 @@ def _report_error(etype: type[BaseException], value: BaseException, shown: list[
     message = value.msg if isinstance(value, SyntaxError) else str(value)
     _publish("mgpu_error", {"name": etype.__name__, "message": message, "frames": entries, "full": full}, [])
     get_ipython()._last_traceback = shown
+    # What the frames hold would live until the next error: data loader workers, activations, whole models.
+    sys.last_value = sys.last_traceback = get_ipython().InteractiveTB.tb = None
+    chain: BaseException | None = value
+    while chain is not None:
+        chain.__traceback__, chain = None, chain.__cause__ or chain.__context__
+    events = get_ipython().events
+
+    def collect(*_: Any) -> None:
+        events.unregister("post_run_cell", collect)
+        gc.collect()
+
+    events.register("post_run_cell", collect)
 
 
 def leave() -> None:

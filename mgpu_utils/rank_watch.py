@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from .collective_log import CollectiveCall
+from .collective_log import What
 from .collective_match import CollectiveMatch, Mismatch
 from .hangs import RankState, StackFrame, describe_exit, locate, main_stack, split_report
 from .memory_kills import out_of_memory_kills
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # After one rank has failed the others get this long to finish or to fail by themselves.
 _GRACE_SECONDS = {"raised": 0.5, "died": 0.3, "mismatched": 0.3}
 _STACK_SECONDS = 0.5
-_INTERRUPT_SECONDS = 1.0
+_INTERRUPT_SECONDS = 3.0
 _LOOK_SECONDS = 0.2
 
 
@@ -89,13 +89,15 @@ class _Watch:
             timed_out = not self._wait()
             if self.running:
                 states = self._ask_where()
+                # Being asked takes a moment, in which a rank may still finish.
+                timed_out = timed_out and bool(self.running)
                 self._stop_running(states)
         except KeyboardInterrupt:
             raise RankInterrupt(self._stop_by_hand()) from None
         finally:
             self._finish_output()
         mismatch = self.match.look()
-        if mismatch is not None:
+        if mismatch is not None and not self._refused_by_torch(mismatch):
             if not mismatch.harmless:
                 self._lose(list(mismatch.calls), "its collectives do not match those of the others")
             raise mismatch_error(self.group, mismatch, self.failures, self._place_of_call, self._history(states))
@@ -107,7 +109,7 @@ class _Watch:
         counts = self.match.uneven() if len(self.outcomes) == self.group.world_size else None
         if counts is not None:
             self._lose(list(counts), "it made another number of collectives than the others")
-            last = {rank: self._told(call) for rank in counts if (call := self.match.last(rank)) is not None}
+            last = {rank: self._told(call.what) for rank in counts if (call := self.match.last(rank)) is not None}
             raise uneven_error(self.group, counts, last, self._history(states))
         return list(self.outcomes.values())
 
@@ -169,14 +171,14 @@ class _Watch:
             case "mgpu_error":
                 found = (self.group.cells.place(f["file"], f["line"], f["name"], f["text"]) for f in content["frames"])
                 places = tuple(place for place in found if place is not None)
-                message = without_private(content["message"])
+                said = without_private(content["message"])
                 outcome.failure = RankFailure(
                     outcome.rank,
                     "raised",
-                    f"raised {content['name']}: {message}".rstrip(": "),
+                    f"raised {content['name']}: {said}".rstrip(": "),
                     places,
                     content["name"],
-                    message,
+                    said,
                     without_private(content["full"]),
                 )
             case "execute_reply":
@@ -202,7 +204,7 @@ class _Watch:
             stacks, said = split_report(outcome.report.text)
             _, place = locate(main_stack(stacks), self._place)
             if place is None and (call := self.match.last(outcome.rank)) is not None:
-                place = self._place_of_call(call)
+                place = self._place_of_call(call.what)
             kills = out_of_memory_kills()
             more_kills = None if kills is None or self.memory_kills is None else kills - self.memory_kills
             summary = describe_exit(code, said, more_kills)
@@ -214,10 +216,10 @@ class _Watch:
     def _place(self, frame: StackFrame) -> Place | None:
         return self.group.cells.place(frame.file, frame.line, frame.name)
 
-    def _place_of_call(self, call: CollectiveCall) -> Place | None:
+    def _place_of_call(self, call: What) -> Place | None:
         return self.group.cells.place(call.file, call.line, call.function) if call.file else None
 
-    def _told(self, call: CollectiveCall) -> str:
+    def _told(self, call: What) -> str:
         where = self._place_of_call(call)
         return f"{call}   {where}" if where else str(call)
 
@@ -242,7 +244,8 @@ class _Watch:
                 states.append(RankState(outcome.rank, kind))
                 continue
             waits_in, place = locate(main_stack(outcome.stacks.text if outcome.stacks else ""), self._place)
-            states.append(RankState(outcome.rank, "running", waits_in, place))
+            stopped = place is None and outcome.kernel.is_stopped()
+            states.append(RankState(outcome.rank, "running", waits_in, place, stopped))
         return states
 
     def _stop_running(self, states: list[RankState]) -> None:
@@ -279,6 +282,11 @@ class _Watch:
         outcome.kernel.process.kill()
         outcome.kernel.process.wait()
         self.group._lost[outcome.rank] = f"{why} and was ended"
+
+    def _refused_by_torch(self, mismatch: Mismatch) -> bool:
+        """Whether TORCH_DISTRIBUTED_DEBUG=DETAIL compared the calls: nothing was sent then, its message counts."""
+        refused = {failure.rank for failure in self.failures if "Detected mismatch between coll" in failure.message}
+        return refused >= set(mismatch.calls)
 
     def _lose(self, ranks: list[int], why: str) -> None:
         for rank in ranks:

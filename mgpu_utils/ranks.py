@@ -22,6 +22,7 @@ from .rank_errors import BadArgument, RankError
 from .rank_kernel import RankKernel
 from .rank_outcome import Request
 from .rank_output import OutputView
+from .rank_texts import not_started
 from .rank_watch import watch
 from .rendezvous import loopback_store, rank_environment
 
@@ -192,9 +193,11 @@ class RankGroup:
         self._lost.clear()
         try:
             for rank in range(self.world_size):
-                self._kernels.append(
-                    RankKernel(rank, rank_environment(rank, self.world_size, self._store.port, self.threads_per_rank))
-                )
+                env = rank_environment(rank, self.world_size, self._store.port, self.threads_per_rank)
+                try:
+                    self._kernels.append(RankKernel(rank, env))
+                except OSError as error:
+                    raise RankError(not_started(rank, error)) from None
             deadline = time.monotonic() + _START_SECONDS
             for kernel in self._kernels:
                 while not kernel.try_connect() and time.monotonic() < deadline and kernel.process.poll() is None:
@@ -214,6 +217,7 @@ class RankGroup:
                 kernel.delete_keys()
         except BaseException:
             self._end()
+            self._store = None
             raise
 
     def _end(self) -> None:

@@ -80,6 +80,17 @@ def test_the_outermost_public_call_names_the_collective() -> None:
     assert locate([mine], place_of) == (None, Place(__file__, 7))
 
 
+def test_ranks_that_came_to_their_end_while_they_were_asked_are_no_riddle() -> None:
+    assert "came to their end" in explain([state(0, "finished"), state(1, "finished")])
+
+
+def test_a_rank_that_was_stopped_from_outside_is_not_blamed_on_the_code() -> None:
+    stopped = RankState(1, "running", stopped=True)
+    assert str(stopped) == "rank 1 is stopped (SIGSTOP), so nothing runs there"
+    assert "without rank 1, which somebody stopped" in explain([state(0, "running", "barrier"), stopped])
+    assert explain([state(0, "finished"), stopped]).startswith("Somebody stopped rank 1 (SIGSTOP).")
+
+
 def test_an_exit_is_described_by_its_signal_or_code() -> None:
     assert describe_exit(3, "") == "ended itself with exit code 3 (`os._exit`, or a library that calls it)"
     assert describe_exit(-9, "").startswith(

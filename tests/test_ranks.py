@@ -124,14 +124,16 @@ def test_ranks_start_after_the_notebook_has_used_threads_for_its_own_work() -> N
 
 def test_many_starts_in_a_row_succeed_and_leave_no_open_files() -> None:
     process = psutil.Process()
-    open_files = []
+    open_files, memory = [], []
     for _ in range(20):
         with mgpu.start_ranks(2, device="cpu") as ranks:
             assert ranks.run(lambda: world_size) == [2, 2]  # noqa: F821
             numbers = pids(ranks)
         gone(numbers)
         open_files.append(process.num_fds() if hasattr(process, "num_fds") else 0)
+        memory.append(process.memory_info().rss)
     assert open_files[-1] <= open_files[2]
+    assert memory[-1] - memory[2] < 24 << 20
 
 
 def test_variables_of_an_outer_job_do_not_reach_the_ranks(monkeypatch: pytest.MonkeyPatch) -> None:

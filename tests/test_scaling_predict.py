@@ -91,7 +91,7 @@ def test_a_step_that_breaks_the_model_shows_its_error_and_stands_in_the_findings
     said = KIND.findings(table)
     assert "11 predicted steps" in said[0]
     assert "50% at most" in said[0]
-    assert list(short_table(table)["error"])[1:4] == ["fitted", "+0%", "-50%"]
+    assert list(short_table(table)["error"])[1:4] == ["+0% (fitted to it)", "+0%", "-50%"]
 
 
 def test_links_of_a_larger_world_are_predicted_from_the_smaller_one() -> None:

@@ -194,7 +194,7 @@ def combine(ranks: Sequence[Mapping[str, Any]]) -> Record:
     """Put together what the ranks of one run measured (see `Breakdown`)."""
     parts = [_parts(rank) for rank in ranks]
     plain = [middle_mean(rank["plain_seconds"]) for rank in ranks]
-    # Under DDP all ranks take the same time; the one that waits least is the one the others wait for.
+    # Under DDP all ranks take the same time; the one with the most work of its own is the one the others wait for.
     slowest = max(range(len(ranks)), key=lambda r: sum(parts[r].values()) - parts[r]["exposed_communication"])
     found: Record = {
         "parts": parts[slowest],

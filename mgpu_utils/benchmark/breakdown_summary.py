@@ -58,7 +58,9 @@ def findings(table: pd.DataFrame) -> list[str]:
         shares = {name: share / total for name, share in grouped(row).items()}
         parts = ", ".join(f"{name} {share:.0%}".replace("%", " %") for name, share in shares.items() if share >= 0.005)
         who = f"{row['model']}, {called(row)}"
-        said.append(f"{who}: a step takes {row['step_seconds'] * 1e3:.3g} ms; {parts}. {_adds_up(row)}")
+        said.append(
+            f"{who}: a step takes {row['step_seconds'] * 1e3:.3g} ms. Of a profiled step: {parts}. {_adds_up(row)}"
+        )
     return said
 
 

@@ -67,8 +67,9 @@ def bench(options: argparse.Namespace) -> int:
         nnodes = machines.nnodes if machines else 1
         todo = _settle_all(config, out, options.only, resume=options.resume, nnodes=nnodes)
         for settings in todo:
-            settings.out.mkdir(parents=True, exist_ok=True)
-            replace_text(settings.out / CONFIG, dump(settings.config))
+            if settings.out.is_dir():
+                with settings.alone():
+                    pass
     except MachinesError as error:
         return _say(str(error), _BAD_INPUT)
     except ConfigError as error:
@@ -96,7 +97,12 @@ def bench(options: argparse.Namespace) -> int:
             command=shlex.join(other) + " --node-rank {node_rank}",
             join_seconds=options.join_timeout,
         ) as finish:
+            for settings in todo:
+                settings.out.mkdir(parents=True, exist_ok=True)
+                replace_text(settings.out / CONFIG, dump(settings.config))
             return finish(max([_run(settings) for settings in todo]))
+    except OSError as error:
+        return _say(f"the results cannot be written to {out}: {error.strerror or error}.", _BAD_INPUT)
     except MachinesError as error:
         return _say(str(error), _BAD_INPUT)
     except KeyboardInterrupt:

@@ -8,6 +8,10 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
+# What pydantic adds to a place for the arms of a union.
+_ARMS = ("list[", "literal[", "int", "float", "constrained-")
+_PLAIN = ("int", "float")
+
 
 def sentences(error: ValidationError, model: type[BaseModel], prefix: str = "") -> str:
     """Return what is wrong, one part a problem; `prefix` names the section that `model` describes."""
@@ -28,7 +32,7 @@ def _relevant(error: ValidationError) -> list[Any]:
     problems = error.errors(include_url=False)
     keep = []
     for problem in problems:
-        arms = [str(part) for part in problem["loc"] if str(part).startswith(("list[", "literal[", "int", "float"))]
+        arms = [str(part) for part in problem["loc"] if str(part).startswith(_ARMS)]
         if arms:
             arm, arm_at = arms[0], [str(part) for part in problem["loc"]].index(arms[0])
             inside_list = arm.startswith("list[") and len(problem["loc"]) > arm_at + 1
@@ -37,7 +41,7 @@ def _relevant(error: ValidationError) -> list[Any]:
                 str(part).startswith("list[") for other in problems for part in other["loc"]
             ):
                 continue
-            if arm.startswith(("int", "float")) and isinstance(problem["input"], str):
+            if arm.startswith(("int", "float", "constrained-")) and isinstance(problem["input"], str):
                 continue
             if arm.startswith("literal[") and not isinstance(problem["input"], (str, list)):
                 continue
@@ -82,7 +86,7 @@ def _sentence(problem: dict[str, Any], model: type[BaseModel], prefix: str) -> s
 
 
 def _is_arm(part: Any) -> bool:
-    return isinstance(part, str) and (part.startswith(("list[", "literal[")) or part in ("int", "float"))
+    return isinstance(part, str) and (part.startswith(("list[", "literal[", "constrained-")) or part in _PLAIN)
 
 
 def _misplaced(parts: list[Any], model: type[BaseModel], prefix: str) -> str:
@@ -129,7 +133,8 @@ def _alternatives(model: type[BaseModel], parts: list[Any]) -> str | None:
     arms = get_args(owner.model_fields[parts[-1]].annotation)
     if any(str(arm).startswith("list[") for arm in arms):
         return "a list of whole numbers"
-    return "a whole number" if int in arms else None
+    whole = any(arm is int or int in get_args(arm) for arm in arms)
+    return "a whole number" if whole else None
 
 
 def _key(parts: list[Any]) -> str:

@@ -28,7 +28,7 @@ from mgpu_utils.benchmark.schema import ModelConfig
 from mgpu_utils.benchmark.settings import replace_text, settle
 from mgpu_utils.benchmark.statistics import paired_ratio, verdict
 from mgpu_utils.rendezvous import loopback_interface
-from mgpu_utils.timing import median_interval
+from mgpu_utils.timing import ENOUGH_FOR_AN_INTERVAL, median_interval
 
 PLAIN_SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "plain_ddp.py"
 _TIMEOUT_SECONDS = 300.0
@@ -111,10 +111,12 @@ def lines(rates: Rates, *, stand_in: bool) -> list[str]:
     said = []
     for name, values in rates.items():
         middle, low, high = median_interval(list(values.values()))
-        said.append(f"{name:14} {middle:10,.1f} samples/s  [{low:,.1f}, {high:,.1f}]")
+        spread = "" if low != low else f"  [{low:,.1f}, {high:,.1f}]"
+        said.append(f"{name:14} {middle:10,.1f} samples/s{spread}")
     for over, under, what, aim in RATIOS:
         found = paired_ratio(rates[over], rates[under])
-        aimed = "" if aim is None else f"; aim {aim:.2f}: {'reached' if found.median >= aim else 'missed'}"
+        told = rounds >= ENOUGH_FOR_AN_INTERVAL
+        aimed = f"; aim {aim:.2f}: {'reached' if found.median >= aim else 'missed'}" if aim and told else ""
         name = "ThreadedDataParallel" if stand_in and over == "data_parallel" else over
         said.append(f"{what}: {name} is {verdict(found, rounds, under)}{aimed}")
     return said

@@ -36,8 +36,9 @@ def measure_all(
     A run that fails is recorded with its reason and the next one goes on.
     """
     path = settings.records_path
-    for number, item in progress(records.remaining(settings.runs, records.read(path))):
-        records.append(path, _one_record(settings, item, number, launcher))
+    with settings.alone():
+        for number, item in progress(records.remaining(settings.runs, records.read(path))):
+            records.append(path, _one_record(settings, item, number, launcher))
     return records.latest(records.read(path))
 
 

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -30,7 +30,9 @@ class PredictModel(Strict):
     """One model, the batches of one device at which it is measured, and how many steps of each."""
 
     name: str
-    batches: list[int] = Field(min_length=1, description="samples a device; the model is fitted to the middle one")
+    batches: list[Annotated[int, Field(ge=1)]] = Field(
+        min_length=1, description="samples a device; the model is fitted to the middle one"
+    )
     steps: int = Field(default=10, ge=1, description="steps a block")
     warmup: int = Field(default=3, ge=1)
 
@@ -48,7 +50,7 @@ class PredictSection(Strict):
     world_sizes: list[int] | Literal["auto"] = "auto"
     blocks: int = Field(default=4, ge=1, description="everything is measured once a block, in turns")
     rounds: int = Field(default=1, ge=1)
-    collective_sizes: list[int] = Field(default=[4096, 65536, 1048576, 8388608], min_length=1)
+    collective_sizes: list[Annotated[int, Field(ge=4)]] = Field(default=[4096, 65536, 1048576, 8388608], min_length=1)
     collective_repeats: int = Field(default=8, ge=1)
 
 
@@ -178,8 +180,8 @@ class Predict(Kind):
             errors, simple = rows["error"].abs(), rows["as_fitted_error"].abs()
             said.append(
                 f"{STRATEGIES[str(strategy)]}: {len(rows)} predicted steps are off by {errors.mean():.0%} on average, "
-                f"by {errors.max():.0%} at most; slowing everything down as the fitted step was: {simple.mean():.0%} "
-                f"and {simple.max():.0%}."
+                f"by {errors.max():.0%} at most. A simple guess, that every step is slowed down as the fitted one was, "
+                f"is off by {simple.mean():.0%} on average, by {simple.max():.0%} at most."
             )
         return said
 
@@ -206,7 +208,7 @@ def short_table(table: pd.DataFrame) -> pd.DataFrame:
     for column in ("alone_seconds", "measured_seconds", "predicted_seconds"):
         shown[names[column]] = [f"{1e3 * value:.2f}" for value in table[column]]
     shown["error"] = [
-        "fitted" if role == "fitted" else f"{error:+.0%}"
+        f"{error:+.0%} (fitted to it)" if role == "fitted" else f"{error:+.0%}"
         for role, error in zip(table["role"], table["error"], strict=True)
     ]
     shown["simple guess"] = [f"{error:+.0%}" for error in table["as_fitted_error"]]

@@ -59,5 +59,8 @@ def _save(figure: Figure, folder: Path, name: str) -> None:
         path = folder / f"{name}.{kind}"
         temporary = path.with_name(f".{path.name}.tmp")
         # Without the date the same records give the same file.
-        figure.savefig(temporary, format=kind, dpi=120, metadata={"Date": None} if kind == "svg" else None)
-        os.replace(temporary, path)
+        try:
+            figure.savefig(temporary, format=kind, dpi=120, metadata={"Date": None} if kind == "svg" else None)
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from mgpu_utils.torchrun_agent import end_with
 
 TAG = "parameters"
 _LOOK_EVERY_SECONDS = 0.25
+_REASON = "mgpu-reason: "
 
 
 def check_parameters(notebook: Path, parameters: dict[str, Any]) -> None:
@@ -99,7 +101,14 @@ def run_notebook(
         text = said.read().decode("utf-8", errors="replace").strip()
     if child.returncode == 0:
         return None
-    return text.splitlines()[-1] if text else f"the notebook's process ended with exit code {child.returncode}"
+    # What a library printed on the way is no reason; only what `_execute` says at the end is.
+    said_last = [line.removeprefix(_REASON) for line in text.splitlines() if line.startswith(_REASON)]
+    if said_last:
+        return said_last[-1]
+    if child.returncode < 0:
+        return f"its process was ended by signal {-child.returncode}"
+    last = text.splitlines()[-1] if text else "it said nothing"
+    return f"its process ended with exit code {child.returncode}: {last}"
 
 
 def _execute(source: str, target: str, parameters: dict[str, Any]) -> int:
@@ -111,10 +120,15 @@ def _execute(source: str, target: str, parameters: dict[str, Any]) -> int:
             source, target, parameters=parameters, kernel_name="python3", progress_bar=False, log_output=False
         )
     except PapermillExecutionError as error:
-        print(f"{error.ename}: {error.evalue}")
+        first = str(error.evalue).strip().splitlines()
+        print(f"{_REASON}{error.ename}: {first[0] if first else ''}")
+        return 1
+    except OSError as error:
+        print(f"{_REASON}{error.strerror or error}")
         return 1
     finally:
-        _without_paths(Path(target))
+        with suppress(OSError, ValueError):
+            _without_paths(Path(target))
     return 0
 
 

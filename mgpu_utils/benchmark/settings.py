@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,10 @@ from mgpu_utils.benchmark.environment import differences, environment, hardware
 from mgpu_utils.benchmark.kinds import NAMES, Kind, get
 from mgpu_utils.benchmark.plan import order, placed
 from mgpu_utils.devices import survey
+from mgpu_utils.file_lock import locked
 
 RECORDS, CONFIG, ENVIRONMENT, SUMMARY = "records.jsonl", "config.yaml", "environment.json", "summary.csv"
+LOCK = ".lock"
 
 
 class ParameterError(ValueError):
@@ -68,7 +70,7 @@ class Settings:
             raise ConfigError(f"{self.out} is a file; the results need a folder")
         if not any((self.out / name).exists() for name in (RECORDS, SUMMARY)):
             others = sorted(path.name for path in self.out.glob("*")) if self.out.is_dir() else []
-            if not resume and set(others) - {CONFIG, ENVIRONMENT, *NAMES}:
+            if not resume and set(others) - {CONFIG, ENVIRONMENT, LOCK, *NAMES}:
                 raise ConfigError(f"{self.out} holds other files ({', '.join(others[:3])}, ...); choose an empty --out")
             return
         if not resume:
@@ -94,6 +96,19 @@ class Settings:
                     "table with this; choose another --out"
                 )
         records.read(self.records_path)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """While entered, no other process measures into this folder. Raises: ConfigError when one does."""
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(locked(self.out / LOCK, patience=0.0))
+            except TimeoutError:
+                raise ConfigError(
+                    f"another benchmark is measuring into {self.out} at this moment; wait for it, "
+                    "or choose another --out"
+                ) from None
+            yield
 
     def __str__(self) -> str:
         about = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, get_args
@@ -15,7 +16,7 @@ from mgpu_utils.benchmark.plan import Configuration, check_model, configurations
 from mgpu_utils.benchmark.schema import ConfigError, ModelConfig, Precision, StrategyName, Strict, nothing_twice
 from mgpu_utils.benchmark.statistics import paired_ratio
 from mgpu_utils.planning import Hardware
-from mgpu_utils.timing import median_interval
+from mgpu_utils.timing import ENOUGH_FOR_AN_INTERVAL, median_interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,7 +39,7 @@ class TuneSection(Strict):
     per_device_batch: list[int] = Field(default=[])
     bucket_cap_mb: list[float] = Field(default=[])
     num_workers: list[int] = Field(default=[])
-    load_ms: float = Field(default=1.0, ge=0)
+    load_ms: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     precision: list[Precision] = Field(default=[])
     threads_per_process: list[int] = Field(default=[])
     rounds: int | None = None
@@ -55,8 +56,9 @@ class TuneSection(Strict):
     @field_validator("bucket_cap_mb")
     @classmethod
     def _above_zero(cls, value: list[float]) -> list[float]:
-        if value and min(value) <= 0:
-            raise ValueError(f"must hold numbers above 0, not {min(value)}")
+        for number in value:
+            if not 0 < number < math.inf:
+                raise ValueError(f"must hold numbers above 0, not {number}")
         return value
 
     @field_validator("num_workers")
@@ -115,7 +117,7 @@ class Tune(TrainingRuns):
         """One row a knob and value.
 
         ``of_best`` is the throughput as a share of the knob's best value, paired by round; ``knee`` marks the smallest
-        value whose ``of_best`` reaches 97 %.
+        value whose ``of_best`` reaches 97 %; fewer than five rounds have none.
         """
         import pandas as pd
 
@@ -136,13 +138,14 @@ class Tune(TrainingRuns):
             if measured.empty:
                 continue
             best = measured.sort_values("samples_per_second").iloc[-1]
-            knee = measured[measured["knee"]].iloc[0]
-            text = f"{knob}: {best['value']} was best with {best['samples_per_second']:,.0f} samples/s"
-            if knee["value"] != best["value"]:
-                text += f"; {knee['value']} reaches {knee['of_best']:.0%} of it already"
-            if best["rounds"] < 5:
-                count = best["rounds"]
-                text += f" ({count} round{' is' if count == 1 else 's are'} too few to tell small differences)"
+            knee = measured[measured["knee"]]
+            if knee.empty:
+                count = int(measured["rounds"].max())
+                said.append(f"{knob}: {count} round{' is' if count == 1 else 's are'} too few to call a value the best")
+                continue
+            text = f"{knob}: {_shown(best['value'])} was best with {best['samples_per_second']:,.0f} samples/s"
+            if knee.iloc[0]["value"] != best["value"]:
+                text += f"; {_shown(knee.iloc[0]['value'])} reaches {knee.iloc[0]['of_best']:.0%} of it already"
             said.append(text)
         return said
 
@@ -197,6 +200,10 @@ def _same_budget(base: Configuration, threads: int, hardware: Hardware) -> dict[
     }
 
 
+def _shown(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, (int, float)) else str(value)
+
+
 def _rank_of(value: Any) -> float:
     return list(get_args(Precision)).index(value) if isinstance(value, str) else float(value)
 
@@ -214,7 +221,8 @@ def _rows(groups: list[list[Record]]) -> list[dict[str, Any]]:
     rows, knee_found = [], False
     for group, rate, interval in zip(groups, rates, intervals, strict=True):
         share = paired_ratio(rate, best)
-        knee = not knee_found and share.median >= GOOD_ENOUGH
+        enough = len(rate) >= ENOUGH_FOR_AN_INTERVAL
+        knee = enough and not knee_found and share.median >= GOOD_ENOUGH
         knee_found = knee_found or knee
         first = group[0]
         row = {name: first[name] for name in Setting.__dataclass_fields__ if name in first}

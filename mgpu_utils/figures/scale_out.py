@@ -65,7 +65,8 @@ def _curves(table: pd.DataFrame, ax: Axes | None, column: str, label: str, *, id
         ax.set_xticks(sizes, [str(size) for size in sizes])
         ax.minorticks_off()
         ax.set_xlim(sizes[0] * 0.85, sizes[-1] * 1.18)
-        ax.set_ylim(bottom=0)
+        highest = max([float(table[f"{column}_high"].max()), float(table[column].max()), sizes[-1] if ideal else 1.0])
+        ax.set_ylim(0, 1.08 * highest)
         kind = "CPU ranks" if set(table["device_type"]) == {"cpu"} else "GPUs"
         ax.set_xlabel(f"devices ({kind})")
         ax.set_ylabel(label)

@@ -34,12 +34,8 @@ def tune(table: pd.DataFrame) -> Figure:
     if knobs:
         first = table.iloc[0]
         where = "CPU ranks" if first["device_type"] == "cpu" else "GPUs"
-        figure.suptitle(
-            f"{first['model']}, {CONTENDERS[first['strategy']].label} on {table['world_size'].max()} {where}: one knob at a time",
-            x=0.01,
-            ha="left",
-            fontsize=11,
-        )
+        what = f"{first['model']}, {CONTENDERS[first['strategy']].label} on {table['world_size'].max()} {where}"
+        figure.suptitle(f"{what}: one knob at a time", x=0.01, ha="left", fontsize=11)
     return figure
 
 
@@ -65,9 +61,9 @@ def knob_curve(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
                 "as good as the best" if knob == "precision" else "knee: 97 % of the best",
                 (position, 0.06),
                 xycoords=ax.get_xaxis_transform(),
-                xytext=(4 if position < len(rows) - 1 else -4, 0),
+                xytext=(4 if position <= (len(rows) - 1) / 2 else -4, 0),
                 textcoords="offset points",
-                ha="left" if position < len(rows) - 1 else "right",
+                ha="left" if position <= (len(rows) - 1) / 2 else "right",
                 fontsize=8,
                 color=BLACK,
             )

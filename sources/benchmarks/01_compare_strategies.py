@@ -77,7 +77,7 @@ for line in benchmark.failures(records) or [f"all {len(records)} runs went well"
 #
 # `speedup` is over one process with one thread, `same threads` over one process with as many threads in all.
 # `efficiency` is the speed-up over N, `of limit` the share of what N independent jobs reach. Ratios are taken
-# round by round; brackets hold 95 % intervals.
+# round by round; brackets hold 95 % intervals, or with fewer than five rounds the range of all of them.
 
 # %%
 tables = benchmark.summarise_each(records)

@@ -5,7 +5,8 @@
 # N devices of **this** machine and draws two curves: the **speed-up** over one device, and the **efficiency**,
 # which is the speed-up shared out over the devices.
 #
-# Two lines stand beside the curves. The **ideal** is N times one device. The **limit** is what N independent jobs
+# Two lines stand beside the curves, the second one where the file asks for `independent`. The **ideal** is N times
+# one device. The **limit** is what N independent jobs
 # reach together: they never talk, so no data-parallel method can do better here.
 #
 # **You need** two CPU cores or two GPUs; no cell differs between them. From a shell:

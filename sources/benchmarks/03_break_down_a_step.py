@@ -56,7 +56,7 @@ for line in benchmark.failures(records) or [f"all {len(records)} runs went well"
 # %% [markdown]
 # ## Results
 #
-# One bar is one step of the slowest rank. That is the one which waits least for the others: they wait for it. The
+# One bar is one step of the slowest rank. That is the one with the most work of its own: the others wait for it. The
 # black line is the step without the profiler. Times are means over the middle half of the steps, and of the rounds;
 # unlike medians, such parts add up.
 

@@ -2,7 +2,7 @@
 # # Measure collectives
 #
 # How long do ranks need to talk? This notebook times the four collectives that data parallelism is made of, on **this**
-# machine, from 1 KiB to 64 MiB:
+# machine, from small messages to large ones:
 #
 # | collective | what it does | who uses it |
 # |---|---|---|
@@ -115,6 +115,7 @@ print("\n\n".join(benchmark.findings(settings, records)))
 # Two messages that DDP really sends: **all** gradients of the digits network (10,026 numbers of 4 bytes, one bucket),
 # and one full bucket of a large model (25 MiB, DDP's default). Which of the two costs takes the time? Read
 # `latency_share`, and `line_miss` for how far to trust it: measured over line, at the measured size nearest to it.
+# A message larger than all measured ones is read off the line beyond its end.
 
 # %%
 messages = collectives_table.landmarks()
@@ -132,10 +133,14 @@ collectives_table.shares(table, messages).round(3)
 from mgpu_utils.models import build
 
 parameters = len(list(build("digits_cnn").parameters()))
-line = collectives_table.fit_of(table, "all_reduce", int(table["world_size"].min()))
 gradients = messages["gradients of the digits network"]
-one, many = line.seconds(gradients), parameters * line.seconds(gradients / parameters)
-print(f"by the line: one bucket {one * 1e3:.3g} ms, {parameters} messages {many * 1e3:.3g} ms")
+measured = table[(table["collective"] == "all_reduce") & table["seconds"].notna()]
+if measured.empty:
+    print("all_reduce was not measured, so there is no line to read this off")
+for ranks in sorted(set(measured["world_size"])):
+    line = collectives_table.fit_of(table, "all_reduce", ranks)
+    one, many = line.seconds(gradients), parameters * line.seconds(gradients / parameters)
+    print(f"{ranks} ranks, by the line: one bucket {one * 1e3:.3g} ms, {parameters} messages {many * 1e3:.3g} ms")
 
 # %% [markdown]
 # **On real GPUs** the picture is the same, with other numbers. nccl typically starts a call in tens of microseconds and

@@ -1,12 +1,14 @@
 # %% [markdown]
 # # Tune
 #
-# Five knobs change how fast a training run is, and none of them changes what it learns from a sample: the batch of
-# each device, the size of DDP's buckets, the workers of the DataLoader, the precision, the threads of a rank. This
-# notebook turns one knob at a time and draws throughput against its value.
+# Five knobs change how fast a training run is: the batch of each device, the size of DDP's buckets, the workers of
+# the DataLoader, the precision, the threads of a rank. This notebook turns one knob at a time and draws throughput
+# against its value. The batch and the precision change the training, too; that is for the lessons, here only speed
+# counts.
 #
-# In each curve the **knee** is marked: the smallest value that reaches 97 % of the best. Beyond the knee you pay
-# (memory, processes, fewer updates from the same data) and get almost nothing.
+# In each curve the **knee** is marked: the smallest value that reaches 97 % of the best. Larger values cost more
+# (memory, processes, fewer updates from the same data) and bring almost nothing. With fewer than five rounds there
+# is no knee: the best value may be chance.
 #
 # **You need** two CPU cores or two GPUs; no cell differs between them. From a shell:
 # `mgpu bench --config benchmarks/configs/laptop.yaml --out results/laptop --only tune`.

@@ -318,6 +318,21 @@ with mgpu.start_ranks(2) as ranks:
 # The `with` form shuts down by itself, also after an error.
 
 # %% [markdown]
+# ## Your progress
+#
+# Predictions, tries and exercises that are right are kept in a small file beside this notebook. It is yours:
+# nothing is sent anywhere. Here is what it holds, on the map of the ten steps. Run this cell in any lesson.
+
+# %%
+from mgpu_utils.progress_map import my_progress
+
+my_progress()
+
+# %% [markdown]
+# In a terminal, `mgpu progress` shows the same, `mgpu progress --export mine.csv` writes it out, and
+# `mgpu progress --reset` forgets it.
+
+# %% [markdown]
 # ## Where to get help
 #
 # - **A cell on the ranks hangs.** Wait for the timeout (60 seconds, unless you set `ranks.timeout`), or

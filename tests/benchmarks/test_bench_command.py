@@ -136,6 +136,7 @@ def test_the_results_are_all_there_and_complete(finished: Ended, out: Path) -> N
         "summary.csv",
         "throughput.png",
         "throughput.svg",
+        ".lock",
         *OTHERS,
     }
     assert (out / "throughput.png").read_bytes().startswith(b"\x89PNG")

@@ -199,7 +199,7 @@ def test_the_table_averages_the_middle_rounds_and_its_parts_add_up() -> None:
 
 def test_parts_that_add_up_are_said_to_and_parts_that_do_not_say_how_much_is_missing() -> None:
     (fine,) = KIND.findings(KIND.summarise([made_up(0, longer=1.02)]))
-    assert "a step takes 10 ms; data 10 %, forward 30 %, backward 40 %" in fine
+    assert "a step takes 10 ms. Of a profiled step: data 10 %, forward 30 %, backward 40 %" in fine
     assert "exposed communication 15 %" in fine
     assert "The parts add up to 1.020 of it (profiled steps took 2.0 % longer)." in fine
     (more,) = KIND.findings(KIND.summarise([made_up(0, longer=1.08)]))

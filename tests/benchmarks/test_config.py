@@ -116,6 +116,8 @@ def test_a_file_may_hold_a_section_for_each_other_benchmark(tmp_path: Path) -> N
         ({"scale_out": {"models": [MODEL], "world_sizes": [0]}}, "scale_out.world_sizes must be 1 or more, not 0"),
         ({"scale_out": {"models": [MODEL], "strategies": ["dpp"]}}, "scale_out.strategies[0] is 'dpp'"),
         (plain_config(models=[MODEL | {"warmup": "automatic"}]), "models[0].warmup is 'automatic'"),
+        (plain_config(models=[MODEL | {"warmup": -1}]), "models[0].warmup is -1, but must be at least 0"),
+        ({"predict": {"models": [{"name": "digits_cnn", "batches": [-16, 8]}]}}, "predict.models[0].batches[0] is -16"),
         (plain_config(precisions=["fp32"]), "precisions[0] is 'fp32', but must be float32 or bfloat16"),
         (plain_config(accumulation=[0]), "accumulation must be 1 or more, not 0"),
     ],

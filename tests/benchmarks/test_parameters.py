@@ -176,6 +176,15 @@ def test_resuming_on_another_machine_is_refused(tmp_path: Path) -> None:
         settings.check_folder(resume=True)
 
 
+def test_two_benchmarks_cannot_measure_into_one_folder_at_once(tmp_path: Path) -> None:
+    first, second = folder(tmp_path), folder(tmp_path)
+    first.prepare(resume=False)
+    with first.alone(), pytest.raises(ConfigError, match=r"another benchmark is measuring into .* wait for it"):
+        second.alone().__enter__()
+    with second.alone():
+        pass
+
+
 def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "results").touch()
     with pytest.raises(ConfigError, match="is a file; the results need a folder"):

@@ -51,6 +51,8 @@ def test_more_threads_a_rank_means_fewer_ranks_on_the_same_cores() -> None:
         ({"bucket_cap_mb": [1.0], "strategy": "single"}, "single has no buckets"),
         ({"per_device_batch": [0]}, r"tune.per_device_batch must hold numbers of at least 1, not 0"),
         ({"bucket_cap_mb": [0.0]}, r"tune.bucket_cap_mb must hold numbers above 0"),
+        ({"bucket_cap_mb": [float("nan")]}, r"tune.bucket_cap_mb must hold numbers above 0, not nan"),
+        ({"bucket_cap_mb": [float("inf")]}, r"tune.bucket_cap_mb must hold numbers above 0, not inf"),
         ({"num_workers": [-1]}, r"tune.num_workers must hold numbers of at least 0"),
         ({"num_workers": [1, 1]}, r"tune.num_workers must not hold 1 twice"),
         ({"precision": ["float16"]}, r"tune.precision\[0\] is 'float16', but must be float32 or bfloat16"),
@@ -71,24 +73,27 @@ def measured(rates: dict[Any, list[float]], knob: str = "per_device_batch") -> l
 
 
 def test_the_knee_is_the_first_value_that_reaches_97_percent_of_the_best() -> None:
-    table = TUNE.summarise(
-        measured({16: [50.0, 51, 49], 32: [97.5, 98, 97.8], 64: [100.0, 100.5, 100], 128: [99.0] * 3})
-    )
+    table = TUNE.summarise(measured({16: [50.0] * 5, 32: [97.5, 98, 97.8, 98, 98], 64: [100.0] * 5, 128: [99.0] * 5}))
     assert list(table.loc[table["knee"], "value"]) == [32]
-    assert TUNE.findings(table) == [
-        "per_device_batch: 64 was best with 100 samples/s; 32 reaches 98% of it already "
-        "(3 rounds are too few to tell small differences)"
-    ]
+    assert TUNE.findings(table) == ["per_device_batch: 64 was best with 100 samples/s; 32 reaches 98% of it already"]
+
+
+def test_fewer_than_five_rounds_have_no_best_and_no_knee() -> None:
+    records = measured({16: [50.0] * 4, 32: [100.0] * 4})
+    table = TUNE.summarise(records)
+    assert not table["knee"].any()
+    assert TUNE.findings(table) == ["per_device_batch: 4 rounds are too few to call a value the best"]
+    assert not TUNE.figures(records, table)["tune"].axes[0].texts
 
 
 def test_a_failed_value_stays_in_the_table_and_out_of_the_curve() -> None:
-    records = measured({16: [50.0] * 3, 32: [60.0] * 3})
+    records = measured({16: [50.0] * 5, 32: [60.0] * 5})
     for one in records:
         if one["value"] == 32:
             one |= {"status": "failed", "reason": "out of memory"}
             del one["samples_per_second"]
     table = TUNE.summarise(records)
-    assert list(table["failed"]) == [0, 3]
+    assert list(table["failed"]) == [0, 5]
     assert list(table["knee"]) == [True, False]
     ax = TUNE.figures(records, table)["tune"].axes[0]
     assert [label.get_text() for label in ax.get_xticklabels()] == ["16"]

@@ -1,0 +1,44 @@
+"""Keep out of error reports what is private: the home folder, names of user and machine, and secrets."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import re
+import socket
+from functools import cache
+
+_SECRET_NAMES = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY", re.IGNORECASE)
+# Names that many machines share tell nothing, and some of them are ordinary words.
+_NOBODY = {"root", "user", "admin", "runner", "jovyan", "ubuntu", "student", "docker", "vagrant", "localhost", "linux"}
+
+
+def without_private(text: str) -> str:
+    """The text with `~` for the home folder, USER and HOST for their names, and *** for secrets of the environment."""
+    for secret in _secrets():
+        text = text.replace(secret, "***")
+    for home in _homes():
+        text = re.sub(re.escape(home) + r"(?![\w.-])", "~", text)
+    for name, word in _names():
+        text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", word, text)
+    return text
+
+
+def _secrets() -> list[str]:
+    values = {value for name, value in os.environ.items() if _SECRET_NAMES.search(name) and len(value) >= 8}
+    return sorted(values, key=len, reverse=True)
+
+
+def _homes() -> list[str]:
+    home = os.path.expanduser("~")
+    return [path for path in dict.fromkeys((home, os.path.realpath(home))) if len(path) > 1]
+
+
+@cache
+def _names() -> list[tuple[str, str]]:
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):
+        user = ""
+    found = {socket.gethostname(): "HOST", socket.gethostname().split(".")[0]: "HOST", user: "USER"}
+    return [(name, word) for name, word in found.items() if len(name) >= 3 and name.lower() not in _NOBODY]
