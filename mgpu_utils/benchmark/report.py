@@ -47,6 +47,7 @@ def short_table(table: pd.DataFrame) -> pd.DataFrame:
                 "efficiency": _shown(row["efficiency"], "{:.0%}"),
                 "of limit": _with_interval(row, "limit_share", "{:.0%}"),
                 "start-up s": _shown(row["startup_seconds"], "{:.1f}"),
+                "peak MiB each": row.get("peak_memory", ""),
             }
         )
     return pd.DataFrame(rows).set_index(["model", "strategy"])

@@ -31,7 +31,8 @@ def summarise(records: list[Record]) -> pd.DataFrame:
     ``samples_per_second`` counts all ranks; ``..._per_rank`` is one process's share. ``speedup`` is over
     `single` with the threads of one process, ``speedup_equal_threads`` over `single` with the same threads
     in total, ``efficiency`` is speedup over the number of devices, ``limit_share`` the share of what
-    `independent` reaches. Every ratio is taken within a round and between rows that have `MUST_MATCH` in common, then
+    `independent` reaches. ``peak_memory`` lists MiB of each process, or of
+    each GPU. Every ratio is taken within a round and between rows that have `MUST_MATCH` in common, then
     the median and 95 % interval over rounds; NaN where there is no pair.
 
     ``..._rounds`` says how many rounds a ratio has, ``by_round`` holds samples per second of each round (JSON),
@@ -121,6 +122,7 @@ def _row(group: list[Record], groups: list[list[Record]]) -> dict[str, Any]:
         },
         **ratio("limit_share", limit),
         "startup_seconds": _interval(ok, "startup_seconds").median,
+        "peak_memory": " ".join(f"{size / 2**20:.0f}" for size in _peaks(ok)),
         "outlier_rounds": " ".join(map(str, far)),
         "disturbed_runs": sum(machine_load.note(record.get("machine")) is not None for record in ok),
         "unsteady_runs": sum(record.get("warmup_steady") is False for record in ok),
@@ -131,6 +133,12 @@ def _row(group: list[Record], groups: list[list[Record]]) -> dict[str, Any]:
 def _interval(records: list[Record], field: str) -> Interval:
     values = [record[field] for record in records if record.get(field) is not None]
     return median_interval(values) if values else NOTHING
+
+
+def _peaks(records: list[Record]) -> list[float]:
+    """Peak bytes of each process (CPU) or device, in rank order: the largest over the rounds."""
+    runs = [[size for rank in record.get("peak_memory") or [] for size in rank.values()] for record in records]
+    return [max(sizes) for sizes in zip(*(sizes for sizes in runs if sizes), strict=False)]
 
 
 def _columns(name: str, interval: Interval) -> dict[str, float]:

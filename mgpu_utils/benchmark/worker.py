@@ -159,7 +159,8 @@ def main() -> None:
     training = Training(job, device)
     start_together()
     ready_at = time.time()
-    with PeakMemory([device]) as peak:
+    # DataParallel drives several devices from one process; each has its own peak.
+    with PeakMemory(getattr(training.strategy, "devices", [device])) as peak:
         warmed = warm_up(training.step, job["warmup"], device)
         start_together()
         measured = run_steps(training.step, steps=job["steps"], device=device)

@@ -215,3 +215,17 @@ def test_a_table_survives_the_way_through_a_file(tmp_path: Path) -> None:
         ("strong", "ddp"),
     ]
     assert rounds_from_text(table["by_round"][0]) == {0: 100.0, 1: 101.0, 2: 102.0}
+
+
+def test_peak_memory_is_told_for_each_process_or_device_not_for_the_first_alone() -> None:
+    mib = 2**20
+    records = [
+        record("single", 0, 100.0, peak_memory=[{"cuda:0": 900 * mib}]),
+        record("data_parallel", 0, 120.0, peak_memory=[{"cuda:0": 2500 * mib, "cuda:1": 700 * mib}]),
+        record("data_parallel", 1, 120.0, peak_memory=[{"cuda:0": 2600 * mib, "cuda:1": 650 * mib}]),
+        record("ddp", 0, 180.0, peak_memory=[{"cuda:0": 1000 * mib}, {"cuda:1": 1001 * mib}]),
+    ]
+    table = summarise(records).set_index("strategy")
+    assert table.loc["single", "peak_memory"] == "900"
+    assert table.loc["data_parallel", "peak_memory"] == "2600 700"
+    assert table.loc["ddp", "peak_memory"] == "1000 1001"
