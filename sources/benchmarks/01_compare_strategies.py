@@ -77,8 +77,8 @@ for line in benchmark.failures(records) or [f"all {len(records)} runs went well"
 #
 # `speedup` is over one process with one thread, `same threads` over one process with as many threads in all.
 # `efficiency` is the speed-up over N, `of limit` the share of what N independent jobs reach, `peak MiB each` the most
-# memory that each process held (on GPUs: that PyTorch allocated on each of them, device 0 of DataParallel first). Ratios are taken
-# round by round; brackets hold 95 % intervals, or with fewer than five rounds the range of all of them.
+# memory that each process held (on GPUs: that PyTorch allocated on each of them, device 0 of DataParallel first).
+# Ratios are taken round by round; brackets hold 95 % intervals, or with fewer than five rounds the range of all.
 
 # %%
 tables = benchmark.summarise_each(records)
