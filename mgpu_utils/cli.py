@@ -21,6 +21,10 @@ Learn and measure multi-GPU training with PyTorch.
   mgpu progress     how far you have come; nothing is sent anywhere
   mgpu slides 05 --out slides
                     a lesson as slides (for teachers)
+  mgpu student --out handout
+                    the folder and zip that a class is handed
+  mgpu mark handed_in --out grades.csv
+                    mark a folder of submissions
   mgpu notebooks    generate or check the notebooks (for authors)
 
 `mgpu COMMAND --help` lists the options of a command."""
@@ -31,6 +35,8 @@ _ELSEWHERE = {
     "report": ("mgpu_utils.report.command", "make one page of one or more folders of results, or compare two"),
     "progress": ("mgpu_utils.progress_command", "show, export or reset what you have answered so far"),
     "slides": ("mgpu_utils.slides_command", "make slides of the lessons (for teachers)"),
+    "student": ("mgpu_utils.classroom.student_command", "make the folder and the zip that a class is handed"),
+    "mark": ("mgpu_utils.classroom.mark_command", "mark a folder of submissions"),
     "doctor": ("mgpu_utils.doctor.command", "check this machine, and say how to mend what is wrong"),
 }
 
