@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -14,6 +15,12 @@ _measured = pytest.StashKey[list[str]]()
 
 # Output must not depend on how fast a machine is.
 os.environ["MGPU_LIVE"] = "0"
+
+# A shell's background job, or nohup, starts its processes with these signals ignored, and so would be all that the
+# tests start. The stop button and a closed terminal are such signals.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+if hasattr(signal, "SIGHUP"):
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture
