@@ -32,8 +32,8 @@ def run_answer(ranks: Any, function: Callable[..., Any], *args: Any, advice: str
         if not ranks.needs_restart:
             raise
         ranks.restart()
-        # Its last line asks for the restart that has just been done.
-        told = str(error).rpartition("\n")[0]
-        raise RankError(f"{told}\nThe ranks were restarted, and can be used.", error.failures) from None
+        done = "The ranks were restarted, and can be used."
+        told = [done if "`ranks.restart()`" in line else line for line in str(error).splitlines()]
+        raise RankError("\n".join(told), error.failures) from None
     finally:
         ranks.timeout = patience
