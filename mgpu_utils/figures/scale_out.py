@@ -50,6 +50,8 @@ def efficiency(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
 
 def _curves(table: pd.DataFrame, ax: Axes | None, column: str, label: str, *, ideal: bool) -> Axes:
+    import numpy as np
+
     with styled():
         if ax is None:
             ax = new_figure(panel=_PANEL)[1][0][0]
@@ -65,7 +67,9 @@ def _curves(table: pd.DataFrame, ax: Axes | None, column: str, label: str, *, id
         ax.set_xticks(sizes, [str(size) for size in sizes])
         ax.minorticks_off()
         ax.set_xlim(sizes[0] * 0.85, sizes[-1] * 1.18)
-        highest = max([float(table[f"{column}_high"].max()), float(table[column].max()), sizes[-1] if ideal else 1.0])
+        # One round has no interval and a failed run no value: both are NaN.
+        drawn = table[[column, f"{column}_high"]].to_numpy(float).ravel()
+        highest = np.nanmax([sizes[-1] if ideal else 1.0, *drawn])
         ax.set_ylim(0, 1.08 * highest)
         kind = "CPU ranks" if set(table["device_type"]) == {"cpu"} else "GPUs"
         ax.set_xlabel(f"devices ({kind})")

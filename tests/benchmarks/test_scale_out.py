@@ -84,6 +84,14 @@ def test_words_and_figure_mark_oversubscribed_worlds() -> None:
     assert labels == ["ideal: N x one device", "DDP", "limit: N independent jobs"]
 
 
+def test_one_round_which_has_no_interval_is_drawn_up_to_the_ideal_and_above_every_point() -> None:
+    once = [one for one in measured() if one["round"] == 0]
+    figure = SCALE_OUT.figures(once, SCALE_OUT.summarise(once))["scale_out"]
+    left, right = figure.axes
+    assert left.get_ylim()[1] > 4
+    assert right.get_ylim()[1] > 1.0
+
+
 def test_nothing_measured_gives_a_figure_that_says_so() -> None:
     import pandas as pd
 
