@@ -7,14 +7,13 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mgpu_utils.lesson_source import CHECKED, AuthoringError, cell_ids, header_lines, take_solutions
+from mgpu_utils.whole_file import write_whole
 
 FOLDERS = {"lesson": ("sources/lessons", "notebooks"), "benchmark": ("sources/benchmarks", "benchmarks")}
 
@@ -149,15 +148,7 @@ def write_text(path: Path, text: str) -> bool:
     if path.is_file() and path.read_text(encoding="utf-8") == text:
         return False
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    write_whole(path, text)
     return True
 
 

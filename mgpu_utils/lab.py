@@ -63,7 +63,11 @@ def has_browser() -> bool:
 
 def open_lab(notebook: str, *, no_browser: bool, port: int | None, extra: Sequence[str] = ()) -> int:
     """Serve until Ctrl-C or a termination signal; on POSIX this process becomes the server."""
-    root = find_root()
+    return serve(find_root(), notebook, no_browser=no_browser, port=port, extra=extra)
+
+
+def serve(root: Path, notebook: str, *, no_browser: bool, port: int | None, extra: Sequence[str] = ()) -> int:
+    """Do what `open_lab` does for the notebooks below any folder."""
     command = lab_command(root, notebook, no_browser=no_browser, port=port, extra=extra)
     # Kernels are looked up in this environment first, whatever is installed for the user.
     os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"

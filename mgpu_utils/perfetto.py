@@ -6,12 +6,12 @@ Source: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsK
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from mgpu_utils.step_lanes import Slice
+from mgpu_utils.whole_file import write_whole
 
 _MICRO = 1e6
 
@@ -40,9 +40,7 @@ def trace(ranks: Sequence[Mapping[str, Iterable[Slice]]]) -> dict[str, Any]:
 
 def write(path: Path, ranks: Sequence[Mapping[str, Iterable[Slice]]]) -> Path:
     """Write the trace of all ranks to `path`, whole or not at all; return the path."""
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(json.dumps(trace(ranks), separators=(",", ":")), encoding="utf-8")
-    os.replace(temporary, path)
+    write_whole(path, json.dumps(trace(ranks), separators=(",", ":")))
     return path
 
 

@@ -34,11 +34,21 @@ def _homes() -> list[str]:
     return [path for path in dict.fromkeys((home, os.path.realpath(home))) if len(path) > 1]
 
 
+def tells_somebody(name: str) -> bool:
+    """Whether this name of a user or a machine tells who it is, and is no ordinary word."""
+    return len(name) >= 3 and name.lower() not in _NOBODY
+
+
+def user_name() -> str:
+    """The name of this process's user, empty where the system has none."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return ""
+
+
 @cache
 def _names() -> list[tuple[str, str]]:
-    try:
-        user = getpass.getuser()
-    except (OSError, KeyError):
-        user = ""
-    found = {socket.gethostname(): "HOST", socket.gethostname().split(".")[0]: "HOST", user: "USER"}
-    return [(name, word) for name, word in found.items() if len(name) >= 3 and name.lower() not in _NOBODY]
+    host = socket.gethostname()
+    found = {host: "HOST", host.split(".")[0]: "HOST", user_name(): "USER"}
+    return [(name, word) for name, word in found.items() if tells_somebody(name)]

@@ -16,12 +16,12 @@ from __future__ import annotations
 import datetime
 import json
 import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from mgpu_utils.file_lock import locked
+from mgpu_utils.whole_file import write_whole
 
 VERSION = 2
 SECTIONS = ("predictions", "checks", "lessons")
@@ -100,26 +100,14 @@ def reset(folder: Path, lesson: str | None = None) -> int:
     return forgotten
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a file whole or not at all, in place of the one that is there. Raises OSError."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".progress-")
-    try:
-        # Without newline="" the rows of a csv would end in two carriage returns on Windows.
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
 def _rewrite(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
     with locked(folder / _LOCK):
         content = _load(folder / _FILE)
         change(content)
         known = content.get("version")
         content["version"] = max(VERSION, known) if isinstance(known, int) else VERSION
-        write_whole(folder / _FILE, json.dumps(content, indent=1, sort_keys=True))
+        # Answers are the learner's own: nobody else reads them.
+        write_whole(folder / _FILE, json.dumps(content, indent=1, sort_keys=True), mode=0o600)
 
 
 def _load(path: Path) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mgpu_utils import progress
+from mgpu_utils.whole_file import write_whole
 
 _COLUMNS = (
     "lesson",
@@ -92,7 +93,8 @@ def export(folder: Path, target: Path) -> None:
     else:
         raise ValueError(f"--export writes FILE.json or FILE.csv, and {target.name!r} ends in neither.")
     try:
-        progress.write_whole(target, text)
+        # Else the rows of a csv would end in two carriage returns on Windows.
+        write_whole(target, text, newline="", mode=0o600)
     except OSError as error:
         raise ValueError(f"{target} cannot be written: {error.strerror or error}.") from None
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -13,8 +12,9 @@ from pydantic import Field, field_validator
 from mgpu_utils.benchmark import breakdown_summary as summary
 from mgpu_utils.benchmark.breakdown_summary import middle_mean
 from mgpu_utils.benchmark.contenders import CONTENDERS
-from mgpu_utils.benchmark.kinds import Kind, Record
-from mgpu_utils.benchmark.schema import ModelConfig, StrategyName, Strict
+from mgpu_utils.benchmark.kinds import Fields, Kind, Record
+from mgpu_utils.benchmark.launching import launch
+from mgpu_utils.benchmark.schema import ModelConfig, StrategyName, Strict, nothing_twice
 from mgpu_utils.planning import Hardware
 from mgpu_utils.step_lanes import Lanes, Slice
 from mgpu_utils.step_profile import PARTS
@@ -47,18 +47,11 @@ class BreakdownSection(Strict):
     blocks: int = Field(default=8, ge=1)
     warmup: int | Literal["auto"] = "auto"
 
-    @field_validator("models", "strategies", "world_sizes")
-    @classmethod
-    def _nothing_twice(cls, value: Any) -> Any:
-        names = [getattr(item, "name", item) for item in value] if isinstance(value, list) else []
-        twice = [name for name in names if names.count(name) > 1]
-        if twice:
-            raise ValueError(f"must not hold {twice[0]} twice")
-        return value
+    _once = field_validator("models", "strategies", "world_sizes")(nothing_twice)
 
 
 @dataclass(frozen=True)
-class StepItem:
+class StepItem(Fields):
     """One training step to break down; fields as in `mgpu_utils.benchmark.plan.Configuration`."""
 
     strategy: str
@@ -76,18 +69,9 @@ class StepItem:
     oversubscribed: bool
 
     @property
-    def key(self) -> str:
-        """A text which tells this item from every other one."""
-        return "/".join(str(value) for value in asdict(self).values())
-
-    @property
     def processes(self) -> int:
         """How many processes a run has: one rank a device, or one process for all of them."""
-        return 1 if CONTENDERS[self.strategy].processes == "one" else self.world_size
-
-    def to_dict(self) -> dict[str, Any]:
-        """The fields as a record holds them."""
-        return asdict(self)
+        return CONTENDERS[self.strategy].processes_on(self.world_size)
 
 
 class Breakdown(Kind):
@@ -140,18 +124,16 @@ class Breakdown(Kind):
     def measure_one(self, item: StepItem, number: int, *, launcher: Launcher, seed: int, timeout: float) -> Record:
         """See `Kind.measure_one`."""
         job = item.to_dict() | {"seed": seed, "traced_steps": 0 if number else min(_TRACED_STEPS, item.steps)}
-        result = launcher.run(
+        record, ranks = launch(
+            launcher,
             "mgpu_utils.benchmark.breakdown_worker",
-            [json.dumps(job)],
-            nproc_per_node=item.processes,
-            threads_per_rank=item.threads_per_process,
+            item,
+            job,
+            processes=item.processes,
+            threads=item.threads_per_process,
             timeout=timeout,
         )
-        record = {"benchmark": self.name, "key": item.key, "round": number} | item.to_dict()
-        record["total_seconds"] = result.seconds
-        if not result.ok:
-            return record | {"status": "failed", "reason": result.reason}
-        return record | {"status": "ok"} | combine(result.delivered)
+        return record | combine(ranks) if ranks else record
 
     def summarise(self, records: list[Record]) -> pd.DataFrame:
         """One row a configuration, times in seconds, a column for each part."""

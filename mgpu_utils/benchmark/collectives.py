@@ -5,7 +5,6 @@ Source of all definitions: https://github.com/NVIDIA/nccl-tests/blob/master/doc/
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from mgpu_utils.benchmark.kinds import Kind, Record
+from mgpu_utils.benchmark.launching import launch
 from mgpu_utils.benchmark.plan import planned, world_sizes
 from mgpu_utils.benchmark.schema import ConfigError, Precision, Strict, nothing_twice
 from mgpu_utils.planning import Hardware
@@ -162,25 +162,26 @@ class Collectives(Kind):
 
     def measure_one(self, item: CollectiveRun, number: int, *, launcher: Launcher, seed: int, timeout: float) -> Record:
         """Measure one collective over all its sizes in fresh processes; a failure is a record."""
-        result = launcher.run(
+        record, ranks = launch(
+            launcher,
             "mgpu_utils.benchmark.collectives_worker",
-            [json.dumps(item.to_dict())],
-            nproc_per_node=item.world_size // item.nnodes,
-            nnodes=item.nnodes,
-            threads_per_rank=item.threads_per_process,
+            item,
+            item.to_dict(),
+            processes=item.world_size // item.nnodes,
+            threads=item.threads_per_process,
             timeout=timeout,
+            nnodes=item.nnodes,
         )
-        record = {"benchmark": self.name, "key": item.key, "round": number} | item.to_dict()
-        record |= {"total_seconds": result.seconds}
-        if not result.ok:
-            return record | {"status": "failed", "reason": result.reason}
-        measured = result.delivered[0]
+        record |= {"benchmark": self.name, "key": item.key, "round": number}
+        if not ranks:
+            return record
+        measured = ranks[0]
         points = [
             {"bytes": size} | _bandwidths(item, size, _times(seconds))
             for size, seconds in zip(item.sizes, measured["points"], strict=True)
         ]
         # A wrong element fails the run before anything is timed.
-        record |= {"status": "ok", "wrong": 0, "call": measured["call"]}
+        record |= {"wrong": 0, "call": measured["call"]}
         return record | {"barrier": _times(measured["barrier"]), "points": points}
 
     def summarise(self, records: list[Record]) -> pd.DataFrame:

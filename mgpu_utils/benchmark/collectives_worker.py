@@ -7,7 +7,6 @@ anything is timed, and a rank that is late makes the collective late.
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -18,8 +17,8 @@ import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 
 from mgpu_utils import torchrun
+from mgpu_utils.benchmark.worker import enter
 from mgpu_utils.timing import Stopwatch
-from mgpu_utils.torchrun_agent import end_with
 
 # PyTorch's newest names; gloo and nccl have all of them, in place too.
 CALLS = {
@@ -145,14 +144,7 @@ def _repeated(base: torch.Tensor, count: int) -> torch.Tensor:
 def main() -> None:
     """Run the job given as JSON in the first argument; rank 0 delivers the seconds of the slowest rank."""
     job: dict[str, Any] = json.loads(sys.argv[1])
-    end_with(os.getppid())
-    torch.set_num_threads(job["threads_per_process"])
-    on_cpu = job["device_type"] == "cpu"
-    device = torch.device("cpu") if on_cpu else torch.device(job["device_type"], int(os.environ["LOCAL_RANK"]))
-    if not on_cpu:
-        torch.accelerator.set_device_index(device.index)
-    dist.init_process_group(job["backend"], device_id=None if on_cpu else device)
-
+    device = enter(job)
     dtype: torch.dtype = getattr(torch, job["dtype"])
     timing: Any = {"budget_seconds": job["seconds_per_point"], "device": device}
     times = [seconds_of(dist.barrier, calls=1, **timing)]

@@ -15,8 +15,9 @@ from mgpu_utils.benchmark import kinds, records, several_machines
 from mgpu_utils.benchmark.config import BenchmarkConfig, ConfigError, dump, load
 from mgpu_utils.benchmark.environment import environment
 from mgpu_utils.benchmark.progress import Progress
-from mgpu_utils.benchmark.settings import CONFIG, Settings, replace_text, settle
+from mgpu_utils.benchmark.settings import CONFIG, Settings, settle
 from mgpu_utils.machines import MachinesError
+from mgpu_utils.whole_file import write_whole
 
 _BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 _PARAMETERS = {"config": CONFIG, "out": ".", "resume": True}
@@ -99,7 +100,7 @@ def bench(options: argparse.Namespace) -> int:
         ) as finish:
             for settings in todo:
                 settings.out.mkdir(parents=True, exist_ok=True)
-                replace_text(settings.out / CONFIG, dump(settings.config))
+                write_whole(settings.out / CONFIG, dump(settings.config))
             return finish(max([_run(settings) for settings in todo]))
     except OSError as error:
         return _say(f"the results cannot be written to {out}: {error.strerror or error}.", _BAD_INPUT)

@@ -42,6 +42,10 @@ class Contender:
     communicates = False
     is_limit = False
 
+    def processes_on(self, devices: int) -> int:
+        """How many processes a run on so many devices has."""
+        return 1 if self.processes == "one" else devices
+
     def build(self, devices: int, device: torch.device, options: dict[str, Any]) -> Strategy:
         """The course's strategy for this process; `options` hold `bucket_cap_mb` where that is set."""
         raise NotImplementedError

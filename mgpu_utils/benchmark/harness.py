@@ -25,10 +25,11 @@ from mgpu_utils.benchmark.config import BenchmarkConfig
 from mgpu_utils.benchmark.measuring import measure_one
 from mgpu_utils.benchmark.plan import STAND_IN, Configuration
 from mgpu_utils.benchmark.schema import ModelConfig
-from mgpu_utils.benchmark.settings import replace_text, settle
+from mgpu_utils.benchmark.settings import settle
 from mgpu_utils.benchmark.statistics import paired_ratio, verdict
 from mgpu_utils.rendezvous import loopback_interface
 from mgpu_utils.timing import ENOUGH_FOR_AN_INTERVAL, median_interval
+from mgpu_utils.whole_file import write_whole
 
 PLAIN_SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "plain_ddp.py"
 _TIMEOUT_SECONDS = 300.0
@@ -144,7 +145,7 @@ def main() -> int:
     print("\n".join(lines(rates, stand_in=chosen["data_parallel"].implementation == STAND_IN)))
     if options.json:
         found = {"clock_resolution": resolution, "samples_per_second": rates, "environment": settings.environment}
-        replace_text(options.json, json.dumps(found, indent=2) + "\n")
+        write_whole(options.json, json.dumps(found, indent=2) + "\n")
     return 0
 
 

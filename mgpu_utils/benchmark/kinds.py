@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -38,6 +39,19 @@ class Item(Protocol):
 
     def to_dict(self) -> dict[str, Any]:
         """Its fields as a record holds them."""
+
+
+class Fields:
+    """The `Item` that a frozen dataclass is by itself: its fields are the record's, and tell it from others."""
+
+    @property
+    def key(self) -> str:
+        """A text which tells this item from every other one of its benchmark."""
+        return "/".join(str(value) for value in asdict(self).values())  # type: ignore[call-overload]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Its fields as a record holds them."""
+        return asdict(self)  # type: ignore[call-overload]
 
 
 class Kind(ABC):

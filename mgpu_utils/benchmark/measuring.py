@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
@@ -11,9 +10,11 @@ from typing import Any
 from mgpu_utils import torchrun
 from mgpu_utils.benchmark import machine_load, records
 from mgpu_utils.benchmark.kinds import Item, Record
+from mgpu_utils.benchmark.launching import launch
 from mgpu_utils.benchmark.plan import Configuration
 from mgpu_utils.benchmark.progress import follow
 from mgpu_utils.benchmark.settings import Settings
+from mgpu_utils.benchmark.warmup import slowest
 from mgpu_utils.machine_crew import Crew
 
 Run = tuple[int, Any]
@@ -46,25 +47,20 @@ def measure_one(
     configuration: Configuration, number: int, *, launcher: torchrun.Launcher, seed: int, timeout: float
 ) -> Record:
     """Measure one training run once in fresh processes; return its record, whether it went well or not."""
-    job = configuration.to_dict() | {"seed": seed}
     started_at = time.time()
     each = configuration.processes // configuration.nnodes
-    result = launcher.run(
+    record, ranks = launch(
+        launcher,
         "mgpu_utils.benchmark.worker",
-        [json.dumps(job)],
-        nproc_per_node=each,
-        nnodes=configuration.nnodes,
-        threads_per_rank=configuration.threads_per_process,
+        configuration,
+        configuration.to_dict() | {"seed": seed},
+        processes=each,
+        threads=configuration.threads_per_process,
         timeout=timeout,
+        nnodes=configuration.nnodes,
     )
-    record = configuration.to_dict() | {"round": number}
-    if not result.ok:
-        return record | {"status": "failed", "reason": result.reason, "total_seconds": result.seconds}
-    return (
-        record
-        | {"status": "ok", "total_seconds": result.seconds}
-        | combine(result.delivered, started_at, on_this_machine=each)
-    )
+    record["round"] = number
+    return record | combine(ranks, started_at, on_this_machine=each) if ranks else record
 
 
 def combine(ranks: list[dict[str, Any]], started_at: float, on_this_machine: int | None = None) -> Record:
@@ -82,7 +78,7 @@ def combine(ranks: list[dict[str, Any]], started_at: float, on_this_machine: int
         "seconds_per_rank": [rank["seconds"] for rank in ranks],
         "samples_per_second": total,
         "samples_per_second_per_rank": total / len(ranks),
-        "step_seconds": [max(times) for times in zip(*steps, strict=True)],
+        "step_seconds": slowest(steps),
         "warmup_seconds": max(rank["warmup_seconds"] for rank in ranks),
         **{name: ranks[0][name] for name in ("warmup_steps", "warmup_slow_steps", "warmup_steady") if name in ranks[0]},
         "startup_seconds": max(rank["ready_at"] for rank in ranks[:on_this_machine]) - started_at,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, Protocol, TypeVar
 
 from mgpu_utils.benchmark.contenders import CONTENDERS, Contender
-from mgpu_utils.benchmark.kinds import Item
+from mgpu_utils.benchmark.kinds import Fields, Item
 from mgpu_utils.benchmark.schema import ConfigError, ModelConfig
 from mgpu_utils.machines import spread
 from mgpu_utils.planning import Hardware, Plan, decide
@@ -19,7 +19,7 @@ AnyItem = TypeVar("AnyItem", bound=Item)
 
 
 @dataclass(frozen=True)
-class Configuration:
+class Configuration(Fields):
     """One training run to measure, the same in every round.
 
     Batches in samples; ``total_threads`` over all processes; ``global_batch`` over all devices and micro-batches.
@@ -49,18 +49,9 @@ class Configuration:
     nnodes: int = 1
 
     @property
-    def key(self) -> str:
-        """A text which tells this configuration from every other one."""
-        return "/".join(str(value) for value in asdict(self).values())
-
-    @property
     def processes(self) -> int:
         """How many processes a run has: one rank a device, or one process for all of them."""
-        return 1 if CONTENDERS[self.strategy].processes == "one" else self.world_size
-
-    def to_dict(self) -> dict[str, Any]:
-        """The fields as a record holds them."""
-        return asdict(self)
+        return CONTENDERS[self.strategy].processes_on(self.world_size)
 
 
 DEFAULTS = {field.name: field.default for field in fields(Configuration) if field.default is not MISSING}

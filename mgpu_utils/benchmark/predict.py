@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -11,9 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from mgpu_utils.benchmark.kinds import Kind, Record
+from mgpu_utils.benchmark.kinds import Fields, Kind, Record
+from mgpu_utils.benchmark.launching import launch
 from mgpu_utils.benchmark.schema import ConfigError, Strict
 from mgpu_utils.planning import Hardware
+from mgpu_utils.whole_file import write_whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,7 +56,7 @@ class PredictSection(Strict):
 
 
 @dataclass(frozen=True)
-class Prediction:
+class Prediction(Fields):
     """One launch: one model on one world."""
 
     model: str
@@ -69,11 +70,6 @@ class Prediction:
     threads_per_process: int
     sizes: tuple[int, ...]
     repeats: int
-
-    @property
-    def key(self) -> str:
-        """A text which tells this launch from every other one."""
-        return "/".join(str(value) for value in asdict(self).values())
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as a record holds them."""
@@ -91,9 +87,7 @@ class Predict(Kind):
         self, section: PredictSection, config: Any, hardware: Hardware, environ: Mapping[str, str]
     ) -> Sequence[Prediction]:
         """One item a model and world; a prediction needs a world of at least 2."""
-        from mgpu_utils.benchmark.plan import world_sizes
-        from mgpu_utils.models import MODELS
-        from mgpu_utils.planning import decide
+        from mgpu_utils.benchmark.plan import check_model, planned, world_sizes
 
         wanted = config.model_copy(update={"world_sizes": section.world_sizes})
         sizes = [size for size in world_sizes(wanted, hardware, environ) if size > 1]
@@ -104,10 +98,9 @@ class Predict(Kind):
             )
         found = []
         for model in section.models:
-            if model.name not in MODELS:
-                raise ConfigError(f"model {model.name} is not known; the models are {', '.join(MODELS)}")
+            check_model(model.name)
             for size in sizes:
-                plan = decide(hardware, size, config.device, environ)
+                plan = planned(config, hardware, size, environ)
                 found.append(
                     Prediction(
                         model=model.name,
@@ -127,17 +120,16 @@ class Predict(Kind):
 
     def measure_one(self, item: Prediction, number: int, *, launcher: Launcher, seed: int, timeout: float) -> Record:
         """See `Kind.measure_one`."""
-        result = launcher.run(
+        record, ranks = launch(
+            launcher,
             WORKER,
-            [json.dumps(item.to_dict() | {"seed": seed})],
-            nproc_per_node=item.world_size,
-            threads_per_rank=item.threads_per_process,
+            item,
+            item.to_dict() | {"seed": seed},
+            processes=item.world_size,
+            threads=item.threads_per_process,
             timeout=timeout,
         )
-        record = item.to_dict() | {"round": number, "total_seconds": result.seconds}
-        if not result.ok:
-            return record | {"status": "failed", "reason": result.reason}
-        return record | {"status": "ok"} | combine(result.delivered)
+        return record | combine(ranks) if ranks else record
 
     def quick(self, section: PredictSection) -> PredictSection:
         """One block of one step."""
@@ -193,10 +185,9 @@ class Predict(Kind):
 
     def write_more(self, records: list[Record], folder: Path) -> None:
         """Write the check against the published V100 table as ``published.csv``."""
-        from mgpu_utils.benchmark.settings import replace_text
         from mgpu_utils.scaling.published import validate_v100
 
-        replace_text(folder / "published.csv", validate_v100().to_csv(index=False, float_format="%.6g"))
+        write_whole(folder / "published.csv", validate_v100().to_csv(index=False, float_format="%.6g"))
 
 
 def short_table(table: pd.DataFrame) -> pd.DataFrame:

@@ -7,61 +7,42 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import statistics
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from torch import nn
 from torch.distributed.elastic.multiprocessing.errors import record
 
 from mgpu_utils import torchrun
-from mgpu_utils.models import MODELS, build
+from mgpu_utils.benchmark.worker import LEARNING_RATE, MOMENTUM, enter
+from mgpu_utils.benchmark.workload import Batch, BatchesInMemory, loss_sum
+from mgpu_utils.models import build
 from mgpu_utils.scaling.buckets import arrival_order, assign_module
 from mgpu_utils.strategies import DataParallel
 from mgpu_utils.timing import Stopwatch
-from mgpu_utils.torchrun_agent import end_with
-
-_LEARNING_RATE, _MOMENTUM = 1e-3, 0.9
-_DIFFERENT_BATCHES = 4
-Batch = tuple[torch.Tensor, torch.Tensor]
-
-
-def make_batches(model: str, batch: int, seed: int, device: torch.device) -> list[Batch]:
-    """Return a few batches of random inputs and targets for a model of the course, on ``device``."""
-    spec = MODELS[model]
-    generator = torch.Generator().manual_seed(seed)
-    shape = (_DIFFERENT_BATCHES * batch, *spec.sample_shape)
-    if spec.takes == "tokens":
-        inputs = torch.randint(spec.classes, shape, generator=generator)
-        targets = torch.randint(spec.classes, shape, generator=generator)
-    else:
-        inputs = torch.randn(shape, generator=generator)
-        targets = torch.randint(spec.classes, shape[:1], generator=generator)
-    return list(zip(inputs.to(device).split(batch), targets.to(device).split(batch), strict=True))
 
 
 def loss_of(module: nn.Module, batch: Batch) -> torch.Tensor:
-    """Return the mean cross-entropy of one batch, of every class or token."""
-    logits = module(batch[0])
-    return F.cross_entropy(logits.flatten(0, -2), batch[1].flatten())
+    """Return the mean loss of one batch."""
+    inputs, targets = batch
+    return loss_sum(module(inputs), targets) / len(targets)
 
 
 class Trainer:
     """One model on one device with its optimizer and batches, which does steps and times them."""
 
-    def __init__(self, module: nn.Module, batches: list[Batch], device: torch.device) -> None:
-        self.module, self.batches, self.device = module.train(), batches, device
-        self.optimizer = torch.optim.SGD(module.parameters(), lr=_LEARNING_RATE, momentum=_MOMENTUM)
-        self.number = 0
+    def __init__(self, module: nn.Module, next_batch: Callable[[], Batch], device: torch.device) -> None:
+        self.module, self.next_batch, self.device = module.train(), next_batch, device
+        self.optimizer = torch.optim.SGD(module.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
 
     def phases(self) -> dict[str, float]:
         """Do one step; return the seconds of each phase."""
-        batch = self._next()
+        batch = self.next_batch()
         watch = Stopwatch(self.device)
         seconds = {}
         watch.start()
@@ -80,13 +61,9 @@ class Trainer:
         """Do one step; return its seconds."""
         watch = Stopwatch(self.device).start()
         self.optimizer.zero_grad(set_to_none=True)
-        loss_of(self.module, self._next()).backward()
+        loss_of(self.module, self.next_batch()).backward()
         self.optimizer.step()
         return watch.stop()
-
-    def _next(self) -> Batch:
-        self.number += 1
-        return self.batches[self.number % len(self.batches)]
 
 
 def gradient_arrival(module: nn.Module, batch: Batch, repeats: int = 3) -> list[float]:
@@ -98,25 +75,19 @@ def gradient_arrival(module: nn.Module, batch: Batch, repeats: int = 3) -> list[
     if parameters[0].device.type != "cpu":
         sizes = [parameter.numel() for parameter in parameters]
         return [sum(sizes[place:]) / sum(sizes) for place in range(len(sizes))]
-    watch = Stopwatch()
     seen: list[list[float]] = [[] for _ in parameters]
-    clocks: list[Stopwatch] = []
+    began = 0.0
 
     def note(place: int) -> Callable[[Any], None]:
-        def hook(_: Any) -> None:
-            seen[place].append(watch._clock() - clocks[0].seconds)
-
-        return hook
+        return lambda _: seen[place].append(time.perf_counter() - began)
 
     handles = [p.register_post_accumulate_grad_hook(note(i)) for i, p in enumerate(parameters)]
     totals = []
     for _ in range(repeats):
         loss = loss_of(module, batch)
-        started = Stopwatch()
-        started.seconds = watch._clock()
-        clocks[:] = [started]
+        began = time.perf_counter()
         loss.backward()
-        totals.append(watch._clock() - started.seconds)
+        totals.append(time.perf_counter() - began)
     for handle in handles:
         handle.remove()
     module.zero_grad(set_to_none=True)
@@ -153,15 +124,8 @@ def copy_bandwidth(device: torch.device, other: torch.device, size: int = 8 * 10
 def main() -> None:
     """Run the job given as JSON in the first argument and deliver what this rank measured."""
     job: dict[str, Any] = json.loads(sys.argv[1])
-    end_with(os.getppid())
-    torch.set_num_threads(job["threads_per_process"])
-    os.environ["MGPU_DEVICE"] = job["device_type"]
-    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    on_cpu = job["device_type"] == "cpu"
-    device = torch.device("cpu") if on_cpu else torch.device(job["device_type"], rank)
-    if not on_cpu:
-        torch.accelerator.set_device_index(rank)
-    dist.init_process_group(job["backend"], device_id=None if on_cpu else device)
+    device = enter(job)
+    rank, world_size = dist.get_rank(), dist.get_world_size()
     # Waiting must cost no core, and no GPU.
     waiting = dist.new_group(backend="gloo")
     alone = [dist.new_group([other]) for other in range(world_size)][rank]
@@ -225,16 +189,16 @@ def _measure(
         return nn.parallel.DistributedDataParallel(module(), device_ids=ids, process_group=group)
 
     plain = module()
-    probe = make_batches(model, max(job["batches"]), seed, device)[0]
+    probe = BatchesInMemory(model, max(job["batches"]), seed, device)()
     order = arrival_order(plain, lambda module: loss_of(module, probe))
     buckets = assign_module(plain, order=order)
     benches = []
     for batch in job["batches"]:
-        mine = make_batches(model, batch, seed + rank, device)
+        mine = BatchesInMemory(model, batch, seed + rank, device)
         trainers = {"single": Trainer(module(), mine, device), "ddp_alone": Trainer(ddp(alone), mine, device)}
         trainers["ddp"] = Trainer(ddp(), mine, device)
         if rank == 0:
-            everyone = make_batches(model, batch * world_size, seed, device)
+            everyone = BatchesInMemory(model, batch * world_size, seed, device)
             trainers["data_parallel"] = Trainer(DataParallel(world_size).wrap(module()), everyone, device)
         benches.append(_Bench(trainers))
     for block in range(job["blocks"] + 1):
@@ -245,7 +209,7 @@ def _measure(
     points = [{"batch": batch, "steps": bench.seen} for batch, bench in zip(job["batches"], benches, strict=True)]
     sizes = sorted({*job["sizes"], *(bucket.size for bucket in buckets)})
     collectives = {size: statistics.median(v) for size, v in measure_collectives(sizes, job["repeats"], device).items()}
-    images, labels = make_batches(model, 1, seed, device)[0]
+    images, labels = BatchesInMemory(model, 1, seed, device)()
     return {
         "points": points,
         "collectives": [{"size": size, "seconds": seconds} for size, seconds in collectives.items()],

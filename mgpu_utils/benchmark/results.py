@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from mgpu_utils.benchmark import kinds
 from mgpu_utils.benchmark.kinds import Record
-from mgpu_utils.benchmark.settings import SUMMARY, Settings, replace_text
+from mgpu_utils.benchmark.settings import SUMMARY, Settings
+from mgpu_utils.whole_file import write_whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,7 +28,7 @@ def plan_table(settings: Settings) -> pd.DataFrame:
 def write(settings: Settings, records: list[Record]) -> dict[str, Figure]:
     """Write ``summary.csv`` and each figure as ``.png`` and ``.svg`` into the folder; return the figures by name."""
     table = settings.kind.summarise(records)
-    replace_text(settings.out / SUMMARY, table.to_csv(index=False, float_format="%.6g"))
+    write_whole(settings.out / SUMMARY, table.to_csv(index=False, float_format="%.6g"))
     figures = settings.kind.figures(records, table)
     for name, figure in figures.items():
         _save(figure, settings.out, name)

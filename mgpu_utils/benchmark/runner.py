@@ -17,6 +17,7 @@ from mgpu_utils.benchmark.config import ConfigError
 from mgpu_utils.benchmark.progress import SWITCH
 from mgpu_utils.process_tree import kill_tree
 from mgpu_utils.torchrun_agent import end_with
+from mgpu_utils.whole_file import write_whole
 
 TAG = "parameters"
 _LOOK_EVERY_SECONDS = 0.25
@@ -141,9 +142,7 @@ def _without_paths(notebook: Path) -> None:
     for name in ("input_path", "output_path"):
         if noted.get(name):
             noted[name] = Path(noted[name]).name
-    temporary = notebook.with_name(f".{notebook.name}.tmp")
-    temporary.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    os.replace(temporary, notebook)
+    write_whole(notebook, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
 def _main() -> int:

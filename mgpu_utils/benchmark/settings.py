@@ -18,6 +18,7 @@ from mgpu_utils.benchmark.kinds import NAMES, Kind, get
 from mgpu_utils.benchmark.plan import order, placed
 from mgpu_utils.devices import survey
 from mgpu_utils.file_lock import locked
+from mgpu_utils.whole_file import write_whole
 
 RECORDS, CONFIG, ENVIRONMENT, SUMMARY = "records.jsonl", "config.yaml", "environment.json", "summary.csv"
 LOCK = ".lock"
@@ -61,8 +62,8 @@ class Settings:
         """Make the folder ready. Raises: ConfigError when what lies there does not fit (see `check_folder`)."""
         self.check_folder(resume=resume)
         self.out.mkdir(parents=True, exist_ok=True)
-        replace_text(self.out / CONFIG, dump(self.config))
-        replace_text(self.out / ENVIRONMENT, json.dumps(self.environment, indent=2) + "\n")
+        write_whole(self.out / CONFIG, dump(self.config))
+        write_whole(self.out / ENVIRONMENT, json.dumps(self.environment, indent=2) + "\n")
 
     def check_folder(self, *, resume: bool) -> None:
         """Raises: ConfigError when the folder holds results and ``resume`` is off, or results of something else."""
@@ -223,13 +224,6 @@ def yes_or_no(name: str, value: Any) -> bool:
     if isinstance(value, str) and value.strip().lower() in words:
         return words[value.strip().lower()]
     raise ParameterError(f"parameter {name} is {value!r}, but must be true or false.")
-
-
-def replace_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
 
 
 def _text(name: str, value: Any) -> str:

@@ -5,7 +5,6 @@ Options after https://slurm.schedmd.com/sbatch.html and https://slurm.schedmd.co
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import sys
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mgpu_utils.machines import MachinesError
+from mgpu_utils.whole_file import write_whole
 
 _TIME = re.compile(r"\d+(:\d{1,2}){0,2}|\d+-\d{1,2}(:\d{1,2}){0,2}")
 
@@ -94,7 +94,5 @@ def write(path: Path, batch: Batch) -> str:
     text = batch_file(batch)
     if path.is_file() and path.read_text(encoding="utf-8", errors="replace") != text:
         raise MachinesError(f"{path} is there already and differs; remove it, or choose another name.")
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
+    write_whole(path, text)
     return f"{path} starts {batch.nnodes} machines; submit it with: sbatch {shlex.quote(str(path))}"

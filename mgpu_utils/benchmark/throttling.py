@@ -12,12 +12,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mgpu_utils.cores import memberships, upwards
+from mgpu_utils.control_groups import folders
 
 Counters = list[float] | None
 
-_V1_MOUNTS = ("sys/fs/cgroup/cpu", "sys/fs/cgroup/cpu,cpuacct")
-_V2_MOUNTS = ("sys/fs/cgroup", "sys/fs/cgroup/unified")
+# By version of control groups: the counter in cpu.stat, and its unit in seconds.
+_COUNTERS = {1: ("throttled_time", 1e-9), 2: ("throttled_usec", 1e-6)}
 _HEAT_FILES = ("core_throttle_total_time_ms", "package_throttle_total_time_ms")
 # NVML's numbers of the policies "power" and "thermal" (nvmlPerfPolicyType_t).
 _POWER, _THERMAL = 0, 1
@@ -37,19 +37,13 @@ def quota_throttle(root: Path = Path("/")) -> GroupThrottle:
     https://docs.kernel.org/admin-guide/cgroup-v2.html#cpu-interface-files
     """
     seconds, periods = [], []
-    for controllers, group in memberships(root):
-        if controllers == "":
-            mounts, field, unit = _V2_MOUNTS, "throttled_usec", 1e-6
-        elif "cpu" in controllers.split(","):
-            mounts, field, unit = _V1_MOUNTS, "throttled_time", 1e-9
-        else:
-            continue
-        # A limit on a parent group holds its children back, and only the parent counts it.
-        for folder in [folder for mount in mounts for folder in upwards(root / mount, group)]:
-            found = _statistics(folder / "cpu.stat")
-            if field in found and "nr_throttled" in found:
-                seconds.append(found[field] * unit)
-                periods.append(float(found["nr_throttled"]))
+    # A limit on a parent group holds its children back, and only the parent counts it.
+    for version, folder in folders(root, "cpu"):
+        field, unit = _COUNTERS[version]
+        found = _statistics(folder / "cpu.stat")
+        if field in found and "nr_throttled" in found:
+            seconds.append(found[field] * unit)
+            periods.append(float(found["nr_throttled"]))
     return GroupThrottle(seconds or None, periods or None)
 
 

@@ -90,7 +90,10 @@ class Training:
 
 
 def enter(job: dict[str, Any]) -> torch.device:
-    """Make this process ready for a job: threads, device, process group. Return its device."""
+    """Make this process ready for a job: threads, device, process group. Return its device.
+
+    Ranks of a job without a backend never talk; several of them have a group all the same, to start at one moment.
+    """
     end_with(os.getppid())
     torch.set_num_threads(job["threads_per_process"])
     on_cpu = job["device_type"] == "cpu"
@@ -98,10 +101,9 @@ def enter(job: dict[str, Any]) -> torch.device:
     device = torch.device("cpu") if on_cpu else torch.device(job["device_type"], local_rank)
     if not on_cpu:
         torch.accelerator.set_device_index(local_rank)
-    if CONTENDERS[job["strategy"]].communicates:
+    if job["backend"] is not None:
         dist.init_process_group(job["backend"], device_id=None if on_cpu else device)
     elif int(os.environ["WORLD_SIZE"]) > 1:
-        # Only to start at the same moment; nothing is sent while the steps are measured.
         dist.init_process_group("gloo")
     # The whole comparison runs on one kind of device, also where the course would choose another for a strategy.
     os.environ["MGPU_DEVICE"] = job["device_type"]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from mgpu_utils.lab import SETTINGS, lab_command
+from mgpu_utils.lab import serve
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -20,14 +18,7 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     no_browser = "--no-browser" in extra
     extra = [option for option in extra if option != "--no-browser"]
-    command = lab_command(folder, f"notebooks/{notebooks[0]}", no_browser=no_browser, port=None, extra=extra)
-    os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"
-    others = os.environ.get("JUPYTER_CONFIG_PATH")
-    os.environ["JUPYTER_CONFIG_PATH"] = os.pathsep.join([str(SETTINGS), *([others] if others else [])])
-    print(f"Opening notebooks/{notebooks[0]} in JupyterLab; Ctrl-C here ends it.", flush=True)
-    if sys.platform == "win32":
-        return subprocess.call(command)
-    os.execv(command[0], command)
+    return serve(folder, f"notebooks/{notebooks[0]}", no_browser=no_browser, port=None, extra=extra)
 
 
 if __name__ == "__main__":

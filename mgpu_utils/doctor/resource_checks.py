@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from mgpu_utils.control_groups import folders
 from mgpu_utils.cores import cgroup_quota, usable_cores
 from mgpu_utils.doctor.findings import Finding
 
@@ -15,6 +16,8 @@ _GIB = 2**30
 _MIB = 2**20
 _UNLIMITED = 2**60
 _ENOUGH_FILES = 1024
+# By version of control groups.
+_MEMORY_FILES = {1: "memory.limit_in_bytes", 2: "memory.max"}
 
 
 @dataclass(frozen=True)
@@ -73,26 +76,13 @@ def look(root: Path = Path("/")) -> Resources:
 def memory_limit(root: Path = Path("/")) -> int | None:
     """The tightest memory limit of this process's control groups (version 1 and 2) in bytes, None without one."""
     limits = []
-    try:
-        groups = [line.split(":", 2) for line in (root / "proc/self/cgroup").read_text().splitlines()]
-    except OSError:
-        return None
-    for _, controllers, group in (parts for parts in groups if len(parts) == 3):
-        if controllers == "":
-            mounts, name = ["sys/fs/cgroup", "sys/fs/cgroup/unified"], "memory.max"
-        elif "memory" in controllers.split(","):
-            mounts, name = ["sys/fs/cgroup/memory"], "memory.limit_in_bytes"
-        else:
+    for version, folder in folders(root, "memory"):
+        try:
+            value = int((folder / _MEMORY_FILES[version]).read_text())
+        except (OSError, ValueError):
             continue
-        parts = [part for part in group.split("/") if part and part != ".."]
-        for mount in mounts:
-            for depth in range(len(parts), -1, -1):
-                try:
-                    value = int(root.joinpath(mount, *parts[:depth], name).read_text())
-                except (OSError, ValueError):
-                    continue
-                if value < _UNLIMITED:
-                    limits.append(value)
+        if value < _UNLIMITED:
+            limits.append(value)
     return min(limits, default=None)
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shlex
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -20,6 +18,7 @@ from mgpu_utils.report.keys import COMPARISON
 from mgpu_utils.report.reference import Group, beside
 from mgpu_utils.report.tables import Table, make_table
 from mgpu_utils.report.views import View, view
+from mgpu_utils.whole_file import write_whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -144,19 +143,10 @@ def tidy_table(shown: Sequence[Section]) -> pd.DataFrame:
 
 def write(path: Path, text: str) -> None:
     """Write a file whole or not at all. Raises: ReportError when it cannot be written."""
-    temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
-        ) as file:
-            temporary = Path(file.name)
-            file.write(text)
-        temporary.chmod(0o644)
-        os.replace(temporary, path)
+        write_whole(path, text)
     except OSError as error:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
         raise ReportError(f"{path} cannot be written: {error.strerror or error}.") from None
 
 
