@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 # After one rank has failed the others get this long to finish or to fail by themselves.
 _GRACE_SECONDS = {"raised": 0.5, "died": 0.3, "mismatched": 0.3}
 _STACK_SECONDS = 0.5
-_INTERRUPT_SECONDS = 3.0
+# Python loses an interrupt that arrives where it ignores exceptions, as in a callback of `fork`: hence more than one.
+_INTERRUPT_SECONDS = (1.5, 1.0, 1.0)
 _LOOK_SECONDS = 0.2
 
 
@@ -253,12 +254,14 @@ class _Watch:
         stuck = {state.rank for state in states if state.waits_in}
         stopped = [outcome for outcome in self.running if outcome.rank not in stuck]
         self.interrupted = True
-        for outcome in stopped:
-            outcome.kernel.interrupt()
-        end = time.monotonic() + _INTERRUPT_SECONDS
-        while time.monotonic() < end and any(outcome.running for outcome in stopped):
-            self._handle_messages(0.02)
-            self._notice_deaths()
+        for patience in _INTERRUPT_SECONDS:
+            for outcome in stopped:
+                if outcome.running:
+                    outcome.kernel.interrupt()
+            end = time.monotonic() + patience
+            while time.monotonic() < end and any(outcome.running for outcome in stopped):
+                self._handle_messages(0.02)
+                self._notice_deaths()
         for outcome in stopped:
             # The KeyboardInterrupt that we caused is no failure of the learner's code.
             if outcome.failure is not None and outcome.failure.name == "KeyboardInterrupt":

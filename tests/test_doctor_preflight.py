@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 
 import psutil
 import pytest
@@ -28,11 +29,20 @@ def _no_gpus() -> int:
     return 0
 
 
-def _children() -> list[psutil.Process]:
-    return psutil.Process().children(recursive=True)
+@pytest.fixture
+def left_running() -> Callable[[], set[int]]:
+    """Gives the processes that the test has started and that still run."""
+    before = _children()
+    return lambda: _children() - before
 
 
-def test_rank_that_never_joins_is_told_within_the_limit_and_nothing_is_left() -> None:
+def _children() -> set[int]:
+    return {child.pid for child in psutil.Process().children(recursive=True)}
+
+
+def test_rank_that_never_joins_is_told_within_the_limit_and_nothing_is_left(
+    left_running: Callable[[], set[int]],
+) -> None:
     sleeper = _fake(_SAY + "say('imported'); time.sleep(600)")
     gloo, nccl = all_reduce(_no_gpus, Limits(start=60, gloo=1), (RANKS[0], sleeper))
     assert gloo.outcome == "silent"
@@ -42,10 +52,12 @@ def test_rank_that_never_joins_is_told_within_the_limit_and_nothing_is_left() ->
     assert finding.state == "broken"
     assert "did not end within 1 s" in finding.sentence
     assert "GLOO_SOCKET_IFNAME" in (finding.cure or "")
-    assert not _children()
+    assert not left_running()
 
 
-def test_first_nccl_all_reduce_that_never_ends_suggests_the_peer_to_peer_switch() -> None:
+def test_first_nccl_all_reduce_that_never_ends_suggests_the_peer_to_peer_switch(
+    left_running: Callable[[], set[int]],
+) -> None:
     ranks = (_fake(_AGREES + "time.sleep(600)"), _fake(_AGREES + "say('nccl', right=True); time.sleep(600)"))
     gloo, nccl = all_reduce(lambda: 2, Limits(start=60, gloo=60, nccl=0.3), ranks)
     assert gloo.outcome == "ok"
@@ -54,7 +66,7 @@ def test_first_nccl_all_reduce_that_never_ends_suggests_the_peer_to_peer_switch(
     cure = judge_nccl(nccl, gpus=2, built=True, mig=False).cure or ""
     for word in ("NCCL_P2P_DISABLE=1", "NCCL_DEBUG=INFO", "IOMMU", "ACS"):
         assert word in cure
-    assert not _children()
+    assert not left_running()
 
 
 def test_ranks_are_told_to_use_nccl_only_when_there_are_two_gpus() -> None:
@@ -75,13 +87,15 @@ def test_ranks_are_told_to_use_nccl_only_when_there_are_two_gpus() -> None:
         (_READY + "say('gloo', right=False); time.sleep(600)", "wrong", "wrong sum"),
     ],
 )
-def test_what_goes_wrong_in_a_rank_is_told(code: str, outcome: str, words: str) -> None:
+def test_what_goes_wrong_in_a_rank_is_told(
+    code: str, outcome: str, words: str, left_running: Callable[[], set[int]]
+) -> None:
     start = 0.5 if outcome == "slow start" else 60
     gloo, _ = all_reduce(_no_gpus, Limits(start=start, gloo=60), (_fake(_AGREES + "time.sleep(600)"), _fake(code)))
     assert gloo.outcome == outcome
     assert words in judge_gloo(gloo).sentence
     assert judge_gloo(gloo).cure
-    assert not _children()
+    assert not left_running()
 
 
 def test_rank_leaves_when_the_doctor_is_killed() -> None:
@@ -102,7 +116,7 @@ def test_rank_leaves_when_the_doctor_is_killed() -> None:
     rank.wait(timeout=30)
 
 
-def test_child_ends_with_everything_it_started() -> None:
+def test_child_ends_with_everything_it_started(left_running: Callable[[], set[int]]) -> None:
     code = (
         _SAY + "import subprocess; other = subprocess.Popen(['sleep', '600'], start_new_session=True); "
         "say('started', pid=other.pid); time.sleep(600)"
@@ -113,7 +127,7 @@ def test_child_ends_with_everything_it_started() -> None:
     while grandchild.is_running() and grandchild.status() != psutil.STATUS_ZOMBIE and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not grandchild.is_running() or grandchild.status() == psutil.STATUS_ZOMBIE
-    assert not _children()
+    assert not left_running()
 
 
 def test_what_a_child_prints_besides_reports_is_passed_over() -> None:

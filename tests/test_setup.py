@@ -214,3 +214,14 @@ def test_bench_picks_a_configuration_by_name_or_by_path(clone: Path) -> None:
     assert named.stdout == "mgpu bench --config benchmarks/configs/tiny.yaml --out results/x --resume\n"
     path = make(clone, "bench", "CONFIG=mine/other.yaml")
     assert path.stdout.startswith("mgpu bench --config mine/other.yaml --out results/other-")
+
+
+@pytest.mark.skipif(
+    shutil.which("git") is None or not (ROOT / ".git").exists(), reason="this is not a git checkout: nothing is ignored"
+)
+def test_git_ignores_nothing_that_the_package_or_the_course_needs() -> None:
+    folders = ["mgpu_utils", "sources", "docs", "tests"]
+    command = ["git", "ls-files", "--others", "--ignored", "--exclude-standard", *folders]
+    ignored = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    needed = [path for path in ignored if not re.search(r"__pycache__/|\.ipynb_checkpoints/|/\.mgpu/", path)]
+    assert needed == [], "git leaves these out of a clone: anchor the rule of .gitignore that hides them"

@@ -1,4 +1,7 @@
-"""Run a learner's answer on the ranks for a check: a frozen group is a wrong answer, explained, and restarted."""
+"""Run a learner's answer on the ranks for a check.
+
+Ranks that freeze or get out of step are a wrong answer: explained, and the group restarted.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,8 @@ PATIENCE = 20.0
 def run_answer(ranks: Any, function: Callable[..., Any], *args: Any, advice: str = "") -> list[Any]:
     """One result a rank of `function(*args)`, with a group that is ready for use afterwards, whatever happened.
 
-    Raises Wrong when the ranks wait for each other for ever, with the exercise's own `advice` at its end, and
-    RankError when the answer raises on a rank.
+    Raises Wrong when the ranks wait for each other for ever or call collectives that do not match, with the
+    exercise's own `advice` at its end, and RankError when the answer raises on a rank.
     """
     patience, ranks.timeout = ranks.timeout, min(PATIENCE, ranks.timeout)
     try:
@@ -32,6 +35,10 @@ def run_answer(ranks: Any, function: Callable[..., Any], *args: Any, advice: str
         if not ranks.needs_restart:
             raise
         ranks.restart()
+        if error.failures and error.failures[0].kind == "mismatched":
+            # Without what only a cell needs: how to restart the group, and where to read more.
+            told = ". ".join(line.strip(" .") for line in str(error).splitlines()[:-2])
+            raise Wrong(f"the ranks got out of step, and were restarted: {told}. {advice}".rstrip()) from None
         done = "The ranks were restarted, and can be used."
         told = [done if "`ranks.restart()`" in line else line for line in str(error).splitlines()]
         raise RankError("\n".join(told), error.failures) from None

@@ -292,6 +292,15 @@ STOPS = [
         "RankInterrupt",
         stop=True,
     ),
+    Fault(
+        _STOP,
+        "pressed where Python ignores exceptions",
+        "import time\nclass Late:\n    def __del__(self):\n        time.sleep(600)\nLate()\ntime.sleep(600)",
+        "stopped.",
+        ("rank 0 is still at work   cell, line 5, in __del__: time.sleep(600)",),
+        "RankInterrupt",
+        stop=True,
+    ),
 ]
 
 ON_RANKS = [*COLLECTIVES, *EXCEPTIONS, *PROCESSES, *STOPS]

@@ -184,12 +184,11 @@ def test_wrong_weighted_losses_are_told_what_is_wrong(lines: str, words: str, tw
     assert_wrong(check("08/weighted", written("logits, labels, class_weights", lines), ranks=two_ranks), words)
 
 
-def test_a_count_on_one_rank_only_freezes_the_ranks_and_is_explained(
-    two_ranks: RankGroup, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mgpu_utils.lesson_checks.answers_on_ranks.PATIENCE", 2.0)
+def test_a_count_on_one_rank_only_puts_the_ranks_out_of_step_and_is_explained(two_ranks: RankGroup) -> None:
     stuck = written("logits, labels", "if rank == 0:\n    " + TOTAL.replace("\n", "\n    ") + "\nreturn logits.sum()")
-    assert_wrong(check("08/uneven", stuck, ranks=two_ranks), "the ranks got stuck")
+    card = check("08/uneven", stuck, ranks=two_ranks)
+    assert_wrong(card, "the ranks got out of step, and were restarted: ranks 0 and 1 do not match")
+    assert_wrong(card, "rank 0 called all_reduce")
     assert two_ranks.run(lambda: 1) == [1, 1]
 
 
