@@ -37,8 +37,8 @@ def run_answer(ranks: Any, function: Callable[..., Any], *args: Any, advice: str
         ranks.restart()
         if error.failures and error.failures[0].kind == "mismatched":
             # Without what only a cell needs: how to restart the group, and where to read more.
-            told = ". ".join(line.strip(" .") for line in str(error).splitlines()[:-2])
-            raise Wrong(f"the ranks got out of step, and were restarted: {told}. {advice}".rstrip()) from None
+            steps = ". ".join(line.strip(" .") for line in str(error).splitlines()[:-2])
+            raise Wrong(f"the ranks got out of step, and were restarted: {steps}. {advice}".rstrip()) from None
         done = "The ranks were restarted, and can be used."
         told = [done if "`ranks.restart()`" in line else line for line in str(error).splitlines()]
         raise RankError("\n".join(told), error.failures) from None
