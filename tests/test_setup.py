@@ -52,6 +52,17 @@ def test_what_is_installed_here_is_what_constraints_say() -> None:
         assert installed.split("+")[0] == pin.removeprefix("=="), name
 
 
+def test_every_pinned_version_takes_the_whole_python_range_of_pyproject() -> None:
+    first = ["3.11.0", "3.12.0", "3.13.0"]
+    assert [SpecifierSet(PROJECT["requires-python"]).contains(version) for version in [*first, "3.14.0"]] == [1, 1, 1, 0]
+    narrower = {}
+    for found in importlib.metadata.distributions():
+        allowed = SpecifierSet(found.metadata.get("Requires-Python") or "")
+        if canonicalize_name(found.name) in pins() and not all(allowed.contains(version) for version in first):
+            narrower[found.name] = str(allowed)
+    assert narrower == {}
+
+
 def test_jupyterlab_comes_with_the_widgets_that_progress_bars_need() -> None:
     assert {"jupyterlab", "ipywidgets"} <= set(pins())
 
