@@ -70,6 +70,12 @@ class Prediction(Fields):
     threads_per_process: int
     sizes: tuple[int, ...]
     repeats: int
+    oversubscribed: bool = False
+
+    @property
+    def key(self) -> str:
+        """A text which tells this item from every other one: all but what follows from the machine."""
+        return "/".join(str(value) for name, value in asdict(self).items() if name != "oversubscribed")
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as a record holds them."""
@@ -114,6 +120,7 @@ class Predict(Kind):
                         threads_per_process=config.threads_per_process,
                         sizes=tuple(section.collective_sizes),
                         repeats=section.collective_repeats,
+                        oversubscribed=plan.backend == "gloo" and size * config.threads_per_process > hardware.cores,
                     )
                 )
         return found
@@ -159,11 +166,16 @@ class Predict(Kind):
         columns = [
             *("strategy", "implementation", "model", "batch", "world_size", "role", "measured_seconds"),
             *("predicted_seconds", "error", "as_fitted_seconds", "as_fitted_error", "alone_seconds"),
+            "oversubscribed",
         ]
         runs = runs_of(records)
         if not any(run.world_size > 1 for run in runs):
             return pd.DataFrame(columns=columns)
-        return pd.DataFrame(_rows(fit(records), runs), columns=columns)
+        table = pd.DataFrame(_rows(fit(records), runs), columns=columns)
+        table["oversubscribed"] = table["world_size"].isin(
+            [r["world_size"] for r in records if r.get("oversubscribed")]
+        )
+        return table
 
     def findings(self, table: pd.DataFrame) -> list[str]:
         """How far the predictions are off, beside the guess that everything slows down as the fitted step did."""
@@ -175,6 +187,8 @@ class Predict(Kind):
                 f"by {errors.max():.0%} at most. A simple guess, that every step is slowed down as the fitted one was, "
                 f"is off by {simple.mean():.0%} on average, by {simple.max():.0%} at most."
             )
+        if "oversubscribed" in table and table["oversubscribed"].any():
+            said.append("Worlds with more threads than cores are oversubscribed: the model does not know of that.")
         return said
 
     def figures(self, records: list[Record], table: pd.DataFrame) -> dict[str, Figure]:

@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 from made_up_records import plain_config
 
+from mgpu_utils.benchmark import kinds
 from mgpu_utils.benchmark.config import ConfigError, dump, load, validate
+from mgpu_utils.benchmark.kinds import NAMES
+from mgpu_utils.planning import Hardware
 
 CONFIGS = Path(__file__).resolve().parents[2] / "benchmarks" / "configs"
 MODEL = plain_config()["models"][0]
@@ -16,6 +19,14 @@ MODEL = plain_config()["models"][0]
 @pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.name)
 def test_every_configuration_of_the_course_is_valid(path: Path) -> None:
     assert load(path).benchmarks
+
+
+@pytest.mark.parametrize("benchmark", NAMES)
+def test_the_smallest_configuration_measures_two_ranks_on_one_core_and_marks_them(benchmark: str) -> None:
+    config = load(CONFIGS / "tiny.yaml")
+    items = kinds.get(benchmark).configurations(config.section(benchmark), config, Hardware(cores=1), {})
+    assert items
+    assert all(item.oversubscribed for item in items if getattr(item, "world_size", 1) > 1)
 
 
 def test_the_default_comparison_covers_what_it_promises() -> None:
