@@ -15,12 +15,18 @@ _NOBODY = {"root", "user", "admin", "runner", "jovyan", "ubuntu", "student", "do
 
 def without_private(text: str) -> str:
     """The text with `~` for the home folder, USER and HOST for their names, and *** for secrets of the environment."""
-    for secret in _secrets():
-        text = text.replace(secret, "***")
+    text = without_secrets(text)
     for home in _homes():
         text = re.sub(re.escape(home) + r"(?![\w.-])", "~", text)
     for name, word in _names():
         text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", word, text)
+    return text
+
+
+def without_secrets(text: str) -> str:
+    """The text with *** for each secret of the environment, such as a token."""
+    for secret in _secrets():
+        text = text.replace(secret, "***")
     return text
 
 

@@ -114,8 +114,11 @@ def timeout_error(
 
 
 def interrupt_text(group: RankGroup, states: list[RankState]) -> str:
-    """The cell was stopped: where the ranks stood."""
-    lines = ["stopped."] + [f"  {state}" for state in states if state.state == "running"]
+    """The cell was stopped: where the ranks stood, and why they could not go on where one had left the others."""
+    frozen = any(state.waits_in for state in states) and any(state.state != "running" for state in states)
+    lines = ["stopped."] + [f"  {state}" for state in states if frozen or state.state == "running"]
+    if frozen:
+        lines.append(f"Why it did not end: {explain(states)}")
     return "\n".join([*lines, after(group)])
 
 

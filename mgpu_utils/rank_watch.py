@@ -250,8 +250,9 @@ class _Watch:
         return states
 
     def _stop_running(self, states: list[RankState]) -> None:
-        """Interrupt what still runs; end the ranks that do not react, at once if they stand in a collective."""
-        stuck = {state.rank for state in states if state.waits_in}
+        """Interrupt what still runs; end the ranks that do not react, at once if they cannot."""
+        stuck = {state.rank: "it was stuck in a collective" for state in states if state.waits_in}
+        stuck |= {state.rank: "its process was stopped" for state in states if state.stopped}
         stopped = [outcome for outcome in self.running if outcome.rank not in stuck]
         self.interrupted = True
         for patience in _INTERRUPT_SECONDS:
@@ -267,8 +268,7 @@ class _Watch:
             if outcome.failure is not None and outcome.failure.name == "KeyboardInterrupt":
                 outcome.failure = None
         for outcome in self.running:
-            where = "it was stuck in a collective" if outcome.rank in stuck else "it did not react to an interrupt"
-            self._end_rank(outcome, where)
+            self._end_rank(outcome, stuck.get(outcome.rank, "it did not react to an interrupt"))
 
     def _stop_by_hand(self) -> str:
         """Stop all ranks because the learner stopped the cell; pressing twice ends those that still run."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import shutil
 import sys
 import tempfile
@@ -53,8 +54,12 @@ class Marked:
 
 @dataclass
 class _Run:
-    """What the lines of one marking process said."""
+    """What the lines of one marking process said. Each carries the key that only this process was given.
 
+    An answer may find a way to the pipe: on Linux it is in /proc for all processes of a user.
+    """
+
+    key: str = field(default_factory=lambda: secrets.token_hex(16))
     marks: dict[str, Mark] = field(default_factory=dict)
     current: str = ""
     gone: str = ""
@@ -63,6 +68,8 @@ class _Run:
     def take(self, line: str) -> None:
         try:
             told: dict[str, Any] = json.loads(line)
+            if told["key"] != self.key:
+                return
             event = told["event"]
         except (ValueError, KeyError, TypeError):
             return
@@ -130,6 +137,7 @@ def _run_once(
             (folder / name).mkdir()
         copy = shutil.copyfile(submission, folder / "submission.ipynb")
         job = {
+            "key": run.key,
             "lesson": lesson.to_dict(),
             "submission": str(copy),
             "cwd": str(folder / "notebooks"),

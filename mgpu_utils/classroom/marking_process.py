@@ -2,7 +2,8 @@
 
 Lines: `{"event": "answers", "open": [...], "missing": [...]}` first, `{"event": "step", "exercise": ...}` before each
 of the learner's cells and each check, `{"event": "mark", ...}` for each result, and `{"event": "gone", ...}` when the
-kernel ended or hangs. The kernel is a child of this process and has no access to its stdout.
+kernel ended or hangs. Each carries the `key` of the job: the kernel is a child of this process that does not inherit
+its stdout, but on Linux could open it by way of /proc.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import json
 import os
 import secrets
 import sys
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,31 +31,32 @@ def main() -> int:
     """Mark what the job on stdin describes."""
     job = json.load(sys.stdin)
     _guard()
+    tell = partial(_tell, job["key"])
     lesson = Lesson.from_dict(job["lesson"])
     answers = find_answers(read_cells(Path(job["submission"])), lesson)
     attempted = [name for name, block in answers.blocks.items() if block]
-    _tell("answers", open=[name for name in answers.blocks if name not in attempted], missing=answers.missing)
+    tell("answers", open=[name for name in answers.blocks if name not in attempted], missing=answers.missing)
     wanted = [name for name in attempted if name not in job["done"] and name not in job["without"]]
     steps = plan_steps(lesson, answers, wanted=wanted, without=job["without"])
     if not wanted:
         return 0
     with KernelSession(Path(job["cwd"]), job["cell_seconds"], job["output_bytes"]) as kernel:
-        return _run(kernel, steps)
+        return _run(kernel, steps, tell)
 
 
-def _run(kernel: KernelSession, steps: list[Step]) -> int:
+def _run(kernel: KernelSession, steps: list[Step], tell: Callable[..., None]) -> int:
     troubles: dict[str, str] = {}
     limited: set[str] = set()
     latest = ""
     for step in steps:
         if step.exercise and step.exercise != latest:
             latest = step.exercise
-            _tell("step", exercise=latest)
+            tell("step", exercise=latest)
         nonce = secrets.token_hex(16)
         try:
             run = kernel.run(step.source.replace(NONCE, nonce) if step.kind == "check" else step.source)
         except KernelGone as error:
-            _tell("gone", exercise=latest, message=str(error))
+            tell("gone", exercise=latest, message=str(error))
             return 0
         if step.kind == "answer" and run.trouble:
             troubles.setdefault(step.exercise, run.trouble)
@@ -61,7 +65,7 @@ def _run(kernel: KernelSession, steps: list[Step]) -> int:
         if step.kind == "check":
             found = [mark for mark in run.marks if mark.get("nonce") == nonce and mark.get("name") == step.exercise]
             before = troubles.get(step.exercise, "")
-            _tell("mark", exercise=step.exercise, **_verdict(found, run.trouble, step.exercise in limited, before))
+            tell("mark", exercise=step.exercise, **_verdict(found, run.trouble, step.exercise in limited, before))
     return 0
 
 
@@ -99,8 +103,8 @@ def _guard() -> None:
             Path(f"/proc/{os.getpid()}/oom_score_adj").write_text("1000")
 
 
-def _tell(event: str, **values: Any) -> None:
-    print(json.dumps({"event": event, **values}), flush=True)
+def _tell(key: str, event: str, **values: Any) -> None:
+    print(json.dumps({"key": key, "event": event, **values}), flush=True)
 
 
 if __name__ == "__main__":

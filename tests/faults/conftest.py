@@ -1,20 +1,33 @@
-"""One group of ranks for each world size, and what a fault must not leave behind."""
+"""Groups of ranks that all tests of faults share, and the processes that work through the fault matrix meanwhile."""
 
 from __future__ import annotations
 
 import os
-import re
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import psutil
 import pytest
+from fault_cases import SIZES
+from leftovers import Leftovers
+from measured import Recorder
+from runner_process import Runner
 
 from mgpu_utils.devices import plan
 from mgpu_utils.ranks import RankGroup
 
-_SHARED = Path("/dev/shm")
+HERE = Path(__file__).parent
+_MATRIX = "test_fault_matrix.py"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # The matrix mostly waits, so the other tests of this folder come first and run meanwhile.
+    mine = [item for item in items if item.path.parent == HERE]
+    if mine:
+        after = items.index(mine[-1]) + 1
+        last = [item for item in mine if item.path.name == _MATRIX]
+        items[:] = [item for item in items[:after] if item not in last] + last + items[after:]
 
 
 @pytest.fixture(scope="package")
@@ -49,53 +62,50 @@ def groups(temporary: Path) -> Iterator[Callable[[int], RankGroup]]:
         group.shutdown()
 
 
+@pytest.fixture(scope="package", autouse=True)
+def runners(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, recorder: Recorder
+) -> Iterator[dict[int, Runner]]:
+    """By world size: the process that makes all the faults which were chosen. While measuring, one after the other."""
+    chosen: dict[int, list[str]] = {size: [] for size in SIZES}
+    for item in request.session.items:
+        if item.path == HERE / _MATRIX and isinstance(item, pytest.Function):
+            chosen[item.callspec.params["world_size"]].append(item.callspec.params["fault"].name)
+    started: dict[int, Runner] = {}
+    for size, names in chosen.items():
+        if names:
+            started[size] = Runner(size, names, tmp_path_factory.mktemp(f"ranks-{size}"))
+            if recorder.active:
+                started[size].outcome(names[-1])
+    yield started
+    for runner in started.values():
+        runner.end()
+
+
 @pytest.fixture
-def left_behind(temporary: Path) -> Callable[[RankGroup], Callable[[], list[str]]]:
+def left_behind(temporary: Path, runners: dict[int, Runner]) -> Callable[[RankGroup], Callable[[], list[str]]]:
     """Called with a group before a fault, gives a function that tells after it what is there and was not before."""
-    me = psutil.Process()
-
-    def begin(group: RankGroup) -> Callable[[], list[str]]:
-        started = {child.pid for child in me.children(recursive=True)}
-        files, listening = _files(temporary), _listening(me)
-        descriptors = me.num_fds() if hasattr(me, "num_fds") else 0
-
-        def look() -> list[str]:
-            kept = {kernel.process.pid for kernel in group._kernels}
-            children = {child.pid for child in me.children(recursive=True)}
-            strays = [psutil.Process(pid) for pid in children - started if pid not in kept and not _expected(pid)]
-            gone, alive = psutil.wait_procs(strays, timeout=5)
-            found = [f"process {process.pid}: {process.cmdline()}" for process in alive]
-            found += [f"file {name}" for name in sorted(_files(temporary) - files)]
-            found += [f"socket {name}" for name in sorted(_listening(me) - listening)]
-            found += [
-                f"shared memory {name}" for name in _shared_by({process.pid for process in gone} | started - children)
-            ]
-            more = (me.num_fds() if hasattr(me, "num_fds") else 0) - descriptors
-            return found + ([f"{more} descriptors more"] if more > 2 else [])
-
-        return look
-
-    return begin
+    apart = [runner.process.pid for runner in runners.values()]
+    return lambda group: Leftovers(group, temporary, apart).look
 
 
-def _expected(pid: int) -> bool:
-    """Whether a process has ended, or is the one with which Python's multiprocessing tidies up for a living rank."""
-    try:
-        process = psutil.Process(pid)
-        return process.status() == psutil.STATUS_ZOMBIE or "resource_tracker" in " ".join(process.cmdline())
-    except psutil.NoSuchProcess:
-        return True
+@pytest.fixture(scope="session")
+def recorder() -> Iterator[Recorder]:
+    """Keeps figures for docs/robustness.md where the run was asked for them, and otherwise forgets them."""
+    kept = Recorder()
+    yield kept
+    kept.write()
 
 
-def _files(folder: Path) -> set[str]:
-    # PyTorch keeps its own cache there, by the name of the user.
-    return {path.name for path in folder.iterdir() if not path.name.startswith("torchinductor_")}
+@pytest.fixture
+def works_again(recorder: Recorder) -> Callable[[str, RankGroup, float, Callable[[], list[str]]], None]:
+    """Called after a fault with its name, the group, when it began and what finds leftovers: all is as before."""
 
+    def check(name: str, group: RankGroup, began: float, look: Callable[[], list[str]]) -> None:
+        group.execute("dist.all_reduce(torch.ones(1))")
+        recovered = time.monotonic() - began
+        left = look()
+        assert left == []
+        recorder.fault(name, group.world_size, recovered, left)
 
-def _listening(process: psutil.Process) -> set[str]:
-    return {str(c.laddr) for c in process.net_connections("inet") if c.status == psutil.CONN_LISTEN}
-
-
-def _shared_by(pids: set[int]) -> list[str]:
-    names = [path.name for path in _SHARED.iterdir()] if _SHARED.is_dir() else []
-    return [name for name in names if {int(number) for number in re.findall(r"\d+", name)} & pids]
+    return check

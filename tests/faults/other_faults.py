@@ -63,7 +63,7 @@ _END = "The notebook ends"
 _MUCH = "Too much, or not text"
 _MACHINE = "Machines that lack something"
 _ENDED = "all ranks and their workers are gone"
-PROVEN = [
+MUCH = [
     Proven(
         _MUCH,
         "200 MB of printed output in one cell",
@@ -92,6 +92,8 @@ PROVEN = [
         "the first ones, and how many more there were",
         "test_more_figures_than_a_notebook_can_hold_are_counted",
     ),
+]
+ENDS = [
     Proven(_END, "the kernel is restarted or shut down", _ENDED, "test_no_rank_outlives_the_kernel_even_when_stuck"),
     Proven(
         _END,
@@ -107,6 +109,8 @@ PROVEN = [
     ),
     Proven(_END, "JupyterLab is closed or killed", _ENDED, "test_ranks_end_with_the_server_of_jupyterlab"),
     Proven(_END, "the terminal is closed", _ENDED, "test_ranks_end_when_the_terminal_is_closed"),
+]
+MACHINES = [
     Proven(
         _MACHINE,
         "no address for the host name, no IPv6",
@@ -163,3 +167,4 @@ PROVEN = [
         "test_many_starts_in_a_row_succeed_and_leave_no_open_files",
     ),
 ]
+PROVEN = [*MUCH, *ENDS, *MACHINES]

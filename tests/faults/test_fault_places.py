@@ -143,11 +143,11 @@ def test_a_dataloader_in_a_small_shared_memory_is_explained_by_its_size(tmp_path
 def test_numbers_and_devices_that_do_not_exist_are_refused_before_anything_starts(
     arguments: dict[str, object], says: str
 ) -> None:
-    children = psutil.Process().children(recursive=True)
+    children = psutil.Process().children()
     with pytest.raises(ValueError, match=says) as caught:
         mgpu.start_ranks(**arguments)  # type: ignore[arg-type]
     assert "\n" not in str(caught.value)
-    assert psutil.Process().children(recursive=True) == children
+    assert psutil.Process().children() == children
 
 
 def test_more_ranks_than_cores_work() -> None:
