@@ -26,6 +26,7 @@ Learn and measure multi-GPU training with PyTorch.
   mgpu mark handed_in --out grades.csv
                     mark a folder of submissions
   mgpu notebooks    generate or check the notebooks (for authors)
+  mgpu book         make a site of the whole course
 
 `mgpu COMMAND --help` lists the options of a command."""
 
@@ -37,6 +38,7 @@ _ELSEWHERE = {
     "slides": ("mgpu_utils.slides_command", "make slides of the lessons (for teachers)"),
     "student": ("mgpu_utils.classroom.student_command", "make the folder and the zip that a class is handed"),
     "mark": ("mgpu_utils.classroom.mark_command", "mark a folder of submissions"),
+    "book": ("mgpu_utils.book.command", "make a site of the whole course, with search (for authors and teachers)"),
     "doctor": ("mgpu_utils.doctor.command", "check this machine, and say how to mend what is wrong"),
 }
 

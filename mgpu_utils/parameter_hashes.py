@@ -69,7 +69,8 @@ class HashTable:
         lines.append(f"{equal} of {len(self.rows)} tensors are the same on all {self.world_size} ranks")
         return "\n".join(line.rstrip() for line in lines)
 
-    def _repr_png_(self) -> bytes:
-        from mgpu_utils.figures.data import hash_table, png_of
+    def _ipython_display_(self) -> None:
+        from mgpu_utils.figures.data import hash_table
+        from mgpu_utils.figures.showing import show_object
 
-        return png_of(hash_table(self))
+        show_object(self, hash_table(self))

@@ -93,8 +93,8 @@ class ProgressMap:
     def _repr_html_(self) -> str:
         boxes = "".join(self._box(lesson) for lesson in self.lessons)
         key = " &nbsp; ".join(
-            f'<span style="color:{_COLORS[state]};font-weight:700" aria-hidden="true">{symbol}</span> {words}'
-            for state, (symbol, words) in _SYMBOLS.items()
+            f'<span style="font-weight:700" aria-hidden="true">{symbol}</span> {words}'
+            for symbol, words in _SYMBOLS.values()
         )
         small = "margin-top:6px;font-size:0.9em;line-height:1.5;color:inherit"
         foot = "<br>".join(html.escape(line) for line in (self.summary, PRIVATE.format(place=self.place)))
@@ -117,7 +117,7 @@ class ProgressMap:
         edge = f"2px solid {color}" if lesson.state != "open" else f"1px dashed {color}"
         return (
             f'<li style="{row}border:{edge};border-radius:6px;padding:6px 9px;margin:0;line-height:1.4">'
-            f'<span role="img" aria-label="{words}" style="color:{color};font-weight:700">{symbol}</span> '
+            f'<span role="img" aria-label="{words}" style="font-weight:700">{symbol}</span> '
             f"<strong>{title}</strong>"
             f'<div style="font-size:0.88em">{html.escape(lesson.counts)}</div></li>'
         )

@@ -154,11 +154,10 @@ def _show_after_the_text(error: _ShownAsText) -> None:
         shell.events.unregister("post_run_cell", show)
         # An error is explained by its text; a picture that cannot be drawn must not replace it.
         with suppress(Exception):
-            from IPython.display import Image, display
+            from .figures.fault_timeline import as_png, in_words
+            from .figures.showing import publish
 
-            from .figures.fault_timeline import as_png
-
-            display(Image(as_png(error.history), width=738))
+            publish(as_png(error.history), in_words(error.history), about={"width": 738})
 
     shell.events.register("post_run_cell", show)
 

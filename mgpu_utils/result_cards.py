@@ -6,8 +6,8 @@ import html
 import textwrap
 from dataclasses import dataclass, field
 
-# Each kind reads without its colour: a symbol and a word say the same. The colours keep a contrast of at
-# least 3:1 on JupyterLab's white and on its dark grey.
+# Each kind reads without its colour: a symbol and a word say the same. The colours are for the bar at the side: they
+# keep a contrast of 3:1 on JupyterLab's white and on its dark grey, and no colour has the 4.5:1 of words on both.
 _LOOK = {
     "right": ("\N{CHECK MARK}", "Right", "#1b8a5a"),
     "wrong": ("\N{MULTIPLICATION X}", "Not yet", "#d1495b"),
@@ -54,7 +54,7 @@ class Card:
             f'<div role="status" style="border-left:4px solid {colour};padding:4px 0 5px 12px;margin:2px 0;'
             "max-width:46em;line-height:1.45;color:inherit;"
             'font-family:var(--jp-content-font-family,sans-serif)">'
-            f'<div><span aria-hidden="true" style="color:{colour};font-weight:700">{symbol}</span> '
+            f'<div><span aria-hidden="true" style="font-weight:700">{symbol}</span> '
             f"<strong>{shown_word}</strong> "
             f'<span style="opacity:0.7;font-size:0.9em">{shown_name}</span></div>{body}{foot}</div>'
         )

@@ -78,10 +78,11 @@ class ShardMap:
         lines.append(f"never:          {_listed(self.missing)}")
         return "\n".join(lines)
 
-    def _repr_png_(self) -> bytes:
-        from mgpu_utils.figures.data import png_of, shard_map
+    def _ipython_display_(self) -> None:
+        from mgpu_utils.figures.data import shard_map
+        from mgpu_utils.figures.showing import show_object
 
-        return png_of(shard_map(self))
+        show_object(self, shard_map(self))
 
 
 def _listed(numbers: Sequence[int], most: int = 12) -> str:

@@ -73,8 +73,8 @@ class StepHashes:
         )
         return "\n".join(line.rstrip() for line in lines)
 
-    def _repr_png_(self) -> bytes:
-        from mgpu_utils.figures.data import png_of
+    def _ipython_display_(self) -> None:
         from mgpu_utils.figures.proof import step_hashes
+        from mgpu_utils.figures.showing import show_object
 
-        return png_of(step_hashes(self))
+        show_object(self, step_hashes(self))

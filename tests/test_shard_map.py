@@ -45,14 +45,26 @@ def test_its_text_lists_every_batch_of_every_rank() -> None:
     assert "10, 11, ... (30 samples)" in str(many)
 
 
-def test_it_draws_itself_as_a_png_and_leaves_no_figure_open() -> None:
+def test_it_draws_itself_with_its_words_and_leaves_no_figure_open() -> None:
     import matplotlib
 
     matplotlib.use("agg")
     import matplotlib.pyplot as plt
+    from IPython.core.interactiveshell import InteractiveShell
+    from IPython.utils.capture import capture_output
 
     before = plt.get_fignums()
-    assert of_torch(21, 2)._repr_png_().startswith(b"\x89PNG")
+    InteractiveShell.instance()
+    try:
+        with capture_output() as shown:
+            of_torch(21, 2)._ipython_display_()
+    finally:
+        InteractiveShell.clear_instance()
+    picture, words = shown.outputs
+    assert picture.data["image/png"].startswith("iVBORw0KGgo")
+    assert picture.data["text/plain"].startswith("21 samples, 2 ranks")
+    assert "never loaded" in picture.metadata["image/png"]["alt"]
+    assert "never loaded" in words.data["text/html"]
     assert plt.get_fignums() == before
 
 

@@ -1,15 +1,8 @@
-"""Say in words what a figure shows, from the data that was drawn; for readers who do not see it.
-
-The words go into the metadata of the picture (`alt`), where pages made of a notebook find them. JupyterLab gives a
-png no alternative text, so there they follow the picture as a text that is read and not seen. (An <img> with both
-would lose its picture in every notebook that is not trusted: JupyterLab takes data from it.)
-"""
+"""Say in words what a figure shows, from the data that was drawn; for readers who do not see it."""
 
 from __future__ import annotations
 
-import html
 import math
-import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +10,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_UNSEEN = (
-    'class="mgpu-figure-words" style="position:absolute;width:1px;height:1px;margin:0;overflow:hidden;'
-    'clip-path:inset(50%);white-space:nowrap"'
-)
-_MOST_VALUES = 12
+    from mgpu_utils.timeline import Span
+
+_MOST_POINTS = 6
+# Series that share their places are drawn so much beside each other.
+_BESIDE = 0.06
 _MOST_WORDS = 24
 
 
@@ -35,32 +28,19 @@ def alt_text(figure: Figure) -> str:
     return " ".join([*([_sentence(title)] if title else []), *told]) or "An empty figure."
 
 
-def show_with_alt_text() -> None:
-    """Let the inline figures of a notebook carry their words from now on; anywhere else this does nothing."""
-    # Whoever drew a figure outside of IPython has not imported it, and need not.
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    if shell is None:
-        return
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    # Another backend, of interactive figures, shows them in its own way.
-    if "inline" in matplotlib.get_backend().lower():
-        shell.display_formatter.ipython_display_formatter.for_type(Figure, _show)
+def shortened(values: Sequence[str], most: int = 12, joint: str = ", ") -> str:
+    """The first values, and how many more there are."""
+    more = f" and {len(values) - most} more" if len(values) > most else ""
+    return joint.join(values[:most]) + more
 
 
-def _show(figure: Figure) -> None:
-    from IPython.core.getipython import get_ipython
-    from IPython.display import publish_display_data
-
-    drawn: Any = get_ipython().display_formatter.formatters["image/png"](figure)
-    if not drawn:
-        return
-    png, size = drawn if isinstance(drawn, tuple) else (drawn, {})
-    words = alt_text(figure)
-    publish_display_data({"image/png": png, "text/plain": words}, {"image/png": {**size, "alt": words}})
-    publish_display_data({"text/html": f"<p {_UNSEEN}>Figure in words: {html.escape(words)}</p>", "text/plain": ""})
+def spans_in_words(ranks: Sequence[Sequence[Span]]) -> str:
+    """What each rank did when, in ms, from spans on one clock that begins at 0."""
+    told = []
+    for rank, spans in enumerate(ranks):
+        pieces = [f"{span.kind} from {_number(span.start * 1e3)} to {_number(span.end * 1e3)} ms" for span in spans]
+        told.append(f"rank {rank}: {shortened(pieces, 8) or 'nothing'}")
+    return "; ".join(told)
 
 
 def _has_content(ax: Axes) -> bool:
@@ -70,9 +50,6 @@ def _has_content(ax: Axes) -> bool:
 def _panel(ax: Axes) -> str:
     title = next((ax.get_title(place) for place in ("left", "center", "right") if ax.get_title(place)), "")
     parts = [_sentence(title)] if title else []
-    if own := str(ax.get_label()):
-        # Words that a figure gave its panel with `ax.set_label`, where what is drawn does not say it.
-        return " ".join([*parts, _sentence(own)])
     if ax.axison:
         axes = [
             f"{name} axis: {_one_line(label)}"
@@ -80,6 +57,9 @@ def _panel(ax: Axes) -> str:
             if label
         ]
         parts += [_sentence("; ".join(axes))] if axes else []
+    if own := str(ax.get_label()):
+        # Words that a figure gave its panel with `ax.set_label`, where what is drawn does not say it.
+        return " ".join([*parts, _sentence(own)])
     drawn = (*_bars(ax), *_lines(ax), *_others(ax)) if ax.axison else tuple(_others(ax))
     parts += [_sentence(words) for words in dict.fromkeys(drawn)]
     return " ".join(parts)
@@ -98,36 +78,53 @@ def _bars(ax: Axes) -> Iterable[str]:
             place = bar.get_x() + bar.get_width() / 2 if upright else bar.get_y() + bar.get_height() / 2
             size = bar.get_height() if upright else bar.get_width()
             values.append(f"{_nearest(ticks, place)}{_number(size)}")
-        yield f"{_named('bars', container.get_label())}: {_shortened(values, joint='; ')}"
+        yield f"{_named('bars', container.get_label())}: {shortened(values, joint='; ')}"
 
 
 def _lines(ax: Axes) -> Iterable[str]:
+    from matplotlib.container import ErrorbarContainer
+
+    names = {id(line): str(line.get_label()) for line in ax.lines}
+    for container in ax.containers:
+        if isinstance(container, ErrorbarContainer):
+            middle, caps, _ = container
+            names |= {id(cap): "" for cap in caps} | ({id(middle): str(container.get_label())} if middle else {})
+    ticks = _ticks(ax, "x")
+    some_named = any(_is_name(name) for name in names.values())
     for line in ax.lines:
+        name = names[id(line)]
         data: Any = line.get_data()
         x, y = ([_float(value) for value in values] for values in data)
         points = [(a, b) for a, b in zip(x, y, strict=False) if math.isfinite(a) and math.isfinite(b)]
-        label = str(line.get_label())
-        if not points or (label.startswith("_") and len(points) <= 2):
+        if not points or not (_is_name(name) or (name and not some_named and len(points) > 2)):
             continue
-        if len(points) == 1:
-            yield f"{_named('point', label)}: {_number(points[0][1])} at {_number(points[0][0])}"
+        if line.get_transform() != ax.transData:
+            place = next((f"{axis} {_number(held[0])}" for axis, held in (("x", x), ("y", y)) if len({*held}) == 1), "")
+            yield f"{_named('line', name)} at {place}"
+            continue
+        told = [f"{_number(b)} at {a}" for a, (_, b) in zip(_places(ticks, points), points, strict=True)]
+        if len(told) <= _MOST_POINTS:
+            yield f"{_named('point' if len(told) == 1 else 'line', name)}: {', '.join(told)}"
             continue
         heights = [height for _, height in points]
         yield (
-            f"{_named('line', label)}: {len(points)} points, from {_number(points[0][1])} at {_number(points[0][0])} "
-            f"to {_number(points[-1][1])} at {_number(points[-1][0])}, lowest {_number(min(heights))}, "
-            f"highest {_number(max(heights))}"
+            f"{_named('line', name)}: {len(told)} points, from {told[0]} to {told[-1]}, "
+            f"lowest {_number(min(heights))}, highest {_number(max(heights))}"
         )
 
 
 def _others(ax: Axes) -> Iterable[str]:
-    from matplotlib.collections import PathCollection
+    from matplotlib.collections import LineCollection, PathCollection
 
     for collection in ax.collections:
         label = str(collection.get_label())
         if isinstance(collection, PathCollection):
             offsets: Any = collection.get_offsets()
-            yield f"{_named('marks', label)}: {len(offsets)}"
+            if _is_name(label):
+                yield f"{_named('marks', label)}: {len(offsets)}"
+        elif isinstance(collection, LineCollection) and _is_name(label):
+            ends = {_number(point[1]) for segment in collection.get_segments() for point in segment}
+            yield _named("line", label) + (f" at {ends.pop()}" if len(ends) == 1 else "")
         elif not label.startswith("_"):
             yield _named("also drawn", label)
     if ax.images:
@@ -138,17 +135,37 @@ def _others(ax: Axes) -> Iterable[str]:
         dict.fromkeys(str(patch.get_label()) for patch in loose if str(patch.get_label())[:1] not in ("", "_"))
     )
     if loose:
-        yield f"{len(loose)} boxes" + (f": {_shortened(named)}" if named else "")
+        yield f"{len(loose)} boxes" + (f": {shortened(named)}" if named else "")
     rows = _tick_words(ax, "y") if loose or ax.images else []
     if rows and ax.axison:
-        yield f"rows: {_shortened([word for _, word in rows])}"
+        yield f"rows: {shortened([word for _, word in rows])}"
     words = [_one_line(text.get_text()) for text in ax.texts if text.get_text().strip()]
     for table in ax.tables:
         words += [_one_line(cell.get_text().get_text()) for _, cell in sorted(table.get_celld().items())]
     # The numbers on bars were told with the bars.
     told = any(container.patches for container in ax.containers if hasattr(container, "patches"))
     if words := [word for word in words if word and not (told and not any(map(str.isalpha, word)))]:
-        yield f"words in it: {_shortened(words, _MOST_WORDS)}"
+        yield f"words in it: {shortened(words, _MOST_WORDS)}"
+
+
+def _ticks(ax: Axes, which: str) -> dict[float, str]:
+    """What the ticks of an axis with given ticks say, by their place."""
+    from matplotlib.ticker import FixedLocator
+
+    axis = ax.xaxis if which == "x" else ax.yaxis
+    if not isinstance(axis.get_major_locator(), FixedLocator):
+        return {}
+    labels = (_one_line(label.get_text()) for label in axis.get_ticklabels())
+    return {float(place): words for place, words in zip(axis.get_ticklocs(), labels, strict=False) if words}
+
+
+def _places(ticks: dict[float, str], points: Sequence[tuple[float, float]]) -> list[str]:
+    """Where the points are: at ticks where each has one of its own, a little beside it perhaps, else at numbers."""
+    nearest = [min(ticks, key=lambda tick: abs(tick - x), default=math.inf) for x, _ in points]
+    beside = all(abs(tick - x) <= _BESIDE * abs(tick) for tick, (x, _) in zip(nearest, points, strict=True))
+    if ticks and beside and len({*nearest}) == len(points):
+        return [ticks[tick] for tick in nearest]
+    return [_number(x) for x, _ in points]
 
 
 def _tick_words(ax: Axes, which: str) -> list[tuple[float, str]]:
@@ -168,18 +185,19 @@ def _nearest(ticks: Sequence[tuple[float, str]], place: float) -> str:
     return f"{min(ticks, key=lambda tick: abs(tick[0] - place))[1]}: "
 
 
+def _is_name(label: str) -> bool:
+    return bool(label) and not label.startswith("_")
+
+
 def _named(what: str, label: object) -> str:
-    return what if str(label).startswith("_") or not str(label) else f"{what} {_one_line(str(label))}"
-
-
-def _shortened(values: Sequence[str], most: int = _MOST_VALUES, joint: str = ", ") -> str:
-    more = f" and {len(values) - most} more" if len(values) > most else ""
-    return joint.join(values[:most]) + more
+    return f"{what} {_one_line(str(label))}" if _is_name(str(label)) else what
 
 
 def _sentence(words: str) -> str:
     words = _one_line(words)
-    return words[:1].upper() + words[1:] + ("" if words[-1:] in ".?!" else ".")
+    # A name such as digits_cnn or cuda:0 keeps its first letter.
+    first = words[:1].upper() if words.partition(" ")[0].rstrip(",.:;").isalpha() else words[:1]
+    return first + words[1:] + ("" if words[-1:] in ".?!" else ".")
 
 
 def _one_line(words: str) -> str:
@@ -187,7 +205,8 @@ def _one_line(words: str) -> str:
 
 
 def _number(value: Any) -> str:
-    return f"{_float(value):.3g}"
+    number = _float(value)
+    return f"{number:,.0f}" if 1000 <= abs(number) < 1e9 else f"{number:.3g}"
 
 
 def _float(value: Any) -> float:

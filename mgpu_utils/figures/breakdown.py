@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mgpu_utils.figures.style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, new_figure, styled
+from mgpu_utils.figures.alt_text import shortened
+from mgpu_utils.figures.style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, fill, new_figure, styled
 from mgpu_utils.step_lanes import AUTOGRAD, COMMUNICATION, DEVICE, GRADIENTS, MAIN, Lanes, Slice
 from mgpu_utils.step_profile import COPIES
 
@@ -17,12 +18,13 @@ if TYPE_CHECKING:
 _LOOKS = {
     "data": (SKY, ""),
     "forward": (BLUE, ""),
-    "backward": (GREEN, ""),
-    "optimizer": (ORANGE, ""),
+    "backward": (GREEN, "\\\\\\\\"),
+    "optimizer": (ORANGE, "++"),
     "copies between devices": (PURPLE, "xxxx"),
     "exposed communication": (VERMILION, "////"),
     "other": (GREY, "...."),
 }
+_COLLECTIVE = (VERMILION, "||||")
 _OF_SLICE = {
     "parallel_apply": "forward",
     GRADIENTS: "backward",
@@ -46,14 +48,17 @@ def step_parts(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
         if ax is None:
             _, axes = new_figure(panel=(7.8, 1.5 + 0.5 * len(rows)))
             ax = axes[0, 0]
+        told = []
         for place, row in enumerate(rows):
             left = 0.0
             for name, seconds in grouped(row).items():
-                color, hatch = _LOOKS[name]
-                ax.barh(-place, seconds * 1e3, 0.62, left, color=color, hatch=hatch, edgecolor="white", linewidth=0.3)
+                ax.barh(-place, seconds * 1e3, 0.62, left, **fill(*_LOOKS[name], linewidth=0.5))
                 left += seconds * 1e3
             plain = row["step_seconds"] * 1e3
             ax.plot([plain, plain], [-place - 0.4, -place + 0.4], color=BLACK, linewidth=2)
+            parts = [f"{name} {seconds * 1e3:.3g}" for name, seconds in grouped(row).items() if seconds]
+            told.append(f"{called(row)}: {', '.join(parts)}, step without the profiler {plain:.3g}")
+        ax.set_label("; ".join(told))
         ax.set_yticks([-place for place in range(len(rows))], [called(row) for row in rows])
         ax.set_xlim(left=0)
         ax.set_xlabel("milliseconds of one step")
@@ -68,13 +73,19 @@ def step_timeline(ranks: Sequence[Lanes], step: tuple[float, float], title: str,
         if ax is None:
             _, axes = new_figure(panel=(8.2, 1.4 + 0.34 * sum(len(lanes) + 0.5 for lanes in drawn)))
             ax = axes[0, 0]
-        y, ticks, labels = 0.0, [], []
+        y, ticks, labels, told = 0.0, [], [], []
         for rank, lanes in enumerate(drawn):
             for lane in sorted(lanes, key=_place):
                 for piece in lanes[lane]:
                     _draw(ax, piece, y, step[0], lane)
                 ticks.append(y)
                 labels.append(f"rank {rank}: {lane}" if len(ranks) > 1 else lane)
+                pieces = [
+                    f"{_OF_SLICE.get(piece.name, piece.name)} from {(piece.start - step[0]) * 1e3:.3g} "
+                    f"to {(piece.end - step[0]) * 1e3:.3g}"
+                    for piece in lanes[lane]
+                ]
+                told.append(f"{labels[-1]}: {shortened(pieces, 8)}")
                 y -= 1.0
             y -= 0.4
         ax.set_yticks(ticks, labels)
@@ -83,6 +94,7 @@ def step_timeline(ranks: Sequence[Lanes], step: tuple[float, float], title: str,
         ax.set_xlabel("milliseconds since the step began")
         left_out = f" (ranks 0 to {_MOST_RANKS - 1} of {len(ranks)})" if len(ranks) > _MOST_RANKS else ""
         ax.set_title(title + left_out)
+        ax.set_label("; ".join(told))
     return ax
 
 
@@ -124,16 +136,7 @@ def _timelines(records: Sequence[Mapping[str, Any]]) -> Figure | None:
     largest = {strategy: largest[strategy] for strategy in CONTENDERS if strategy in largest}
     ranks = [lanes(record["timeline"])[:_MOST_RANKS] for record in largest.values()]
     rows = [sum(len(held) + 0.4 for held in some) + 2.2 for some in ranks]
-    with styled():
-        import matplotlib.pyplot as plt
-
-        figure, axes = plt.subplots(
-            *(len(largest), 1),
-            figsize=(8.2, 0.3 * sum(rows) + 0.6),
-            squeeze=False,
-            layout="constrained",
-            gridspec_kw={"height_ratios": rows},
-        )
+    figure, axes = new_figure(len(largest), panel=(8.2, (0.3 * sum(rows) + 0.6) / len(largest)), heights=rows)
     for ax, record in zip(axes[:, 0], largest.values(), strict=True):
         spans = [rank["steps"][0] for rank in record["timeline"]]
         step = (min(start for start, _ in spans), max(end for _, end in spans))
@@ -152,11 +155,11 @@ def _in_step(lanes: Lanes, step: tuple[float, float]) -> Lanes:
 def _draw(ax: Axes, piece: Slice, y: float, origin: float, lane: str) -> None:
     name = _OF_SLICE.get(piece.name, piece.name)
     # A collective that runs is communication, hidden or not; only the main thread shows what was waited for.
-    color, hatch = _LOOKS.get(name, (VERMILION, ""))
+    look = _LOOKS.get(name, _COLLECTIVE)
     inside = lane == MAIN and piece.name in ("exposed_communication", "parallel_apply", *COPIES)
     height = 0.5 if inside else 0.78
     bar = [((piece.start - origin) * 1e3, (piece.end - piece.start) * 1e3)]
-    ax.broken_barh(bar, (y - height / 2, height), facecolor=color, hatch=hatch, edgecolor="white", linewidth=0.3)
+    ax.broken_barh(bar, (y - height / 2, height), **fill(*look, linewidth=0.5))
 
 
 def _place(lane: str) -> tuple[int, str]:
@@ -169,12 +172,10 @@ def _legend(figure: Figure, names: Sequence[str], *, plain: bool) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    handles: list[Artist] = [
-        Patch(facecolor=_LOOKS[name][0], hatch=_LOOKS[name][1], edgecolor="white", label=name) for name in names
-    ]
+    handles: list[Artist] = [Patch(**fill(*_LOOKS[name]), label=name) for name in names]
     if plain:
         handles.append(Line2D([], [], color=BLACK, linewidth=2, label="step without the profiler"))
     else:
-        handles.append(Patch(facecolor=VERMILION, label="collective runs"))
+        handles.append(Patch(**fill(*_COLLECTIVE), label="collective runs"))
     with styled():
         figure.legend(handles=handles, loc="outside lower center", ncols=4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from mgpu_utils.figures.style import BLUE, GREEN, GREY, ORANGE, VERMILION, new_figure, styled
+from mgpu_utils.figures.style import BLUE, GREEN, GREY, ORANGE, VERMILION, line_tone, new_figure, styled
 from mgpu_utils.timing import interval_words
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _LOOKS: dict[str, tuple[str, str, Any]] = {
     "all_reduce": (BLUE, "o", "-"),
-    "broadcast": (ORANGE, "s", "--"),
+    "broadcast": (line_tone(ORANGE), "s", "--"),
     "all_gather": (GREEN, "^", "-."),
     "reduce_scatter": (VERMILION, "D", ":"),
 }

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mgpu_utils.figures.style import BLACK, BLUE, GREEN, GREY, ORANGE, VERMILION, new_figure, styled
+from mgpu_utils.figures.alt_text import shortened
+from mgpu_utils.figures.style import (
+    BLACK,
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    VERMILION,
+    fill,
+    new_figure,
+    styled,
+    word_tone,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -52,6 +63,7 @@ def shard_map(shards: ShardMap) -> Axes:
         ax.set_ylim(-1.25 * (shards.world_size - 1) - 0.15, 1.15)
         for side in ("left", "bottom"):
             ax.spines[side].set_visible(False)
+        ax.set_label(_visits_in_words(shards))
         again = sum(visit.again for visit in shards.visits)
         if again:
             patch = Patch(facecolor="white", edgecolor=VERMILION, hatch="////", lw=2.0, label="loaded before: a repeat")
@@ -60,6 +72,14 @@ def shard_map(shards: ShardMap) -> Axes:
         repeats = f"{again} repeat{'' if again == 1 else 's'}"
         ax.set_title(f"{shards.samples} samples: {seen} loaded, {repeats}, {len(shards.missing)} never loaded")
     return ax
+
+
+def _visits_in_words(shards: ShardMap) -> str:
+    groups: dict[str, list[str]] = {}
+    for visit in shards.visits:
+        sample = f"{visit.sample} again" if visit.again else str(visit.sample)
+        groups.setdefault(f"rank {visit.rank}, step {visit.step}", []).append(sample)
+    return shortened([f"{where}: {shortened(samples)}" for where, samples in groups.items()], 24, "; ")
 
 
 def loading_timeline(recordings: Mapping[str, Recording]) -> Axes:
@@ -93,14 +113,28 @@ def loading_timeline(recordings: Mapping[str, Recording]) -> Axes:
         ax.set_xlabel("milliseconds since the loop was entered")
         handles = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
         ax.legend(handles.values(), handles.keys(), ncols=2, loc="lower right", bbox_to_anchor=(1, 1.0))
+        ax.set_label("; ".join(f"{name}: {_work_in_words(recording)}" for name, recording in recordings.items()))
         ax.set_title("Who does what, when")
     return ax
 
 
+def _work_in_words(recording: Recording) -> str:
+    names = {recording.process: "the notebook"} | {
+        process: f"worker {number}" for number, process in enumerate(recording.workers, 1)
+    }
+    told = [f"{recording.seconds * 1e3:.0f} ms"]
+    for process, name in names.items():
+        loads = [ended - began for who, began, ended in recording.loads if who == process]
+        batches = f"{len(loads)} batch{'es' if len(loads) > 1 else ''}"
+        told += [f"{name} loads {batches} in {sum(loads) * 1e3:.0f} ms"] if loads else []
+    steps = [ended - began for began, ended in recording.steps]
+    return ", ".join([*told, f"the notebook trains for {len(steps)} steps in {sum(steps) * 1e3:.0f} ms"])
+
+
 def _bar(ax: Axes, y: float, number: int, began: float, ended: float, zero: float, label: str) -> None:
-    color, hatch = (ORANGE, "////") if label.startswith("loads") else (BLUE, "")
+    look = (ORANGE, "////") if label.startswith("loads") else (BLUE, "")
     left, width = (began - zero) * 1e3, (ended - began) * 1e3
-    ax.barh(y, width, 0.8, left, color=color, hatch=hatch, edgecolor="white", label=label, lw=0.3)
+    ax.barh(y, width, 0.8, left, **fill(*look, linewidth=0.5), label=label)
     if label.startswith("loads"):
         box = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
         ax.text(left + width / 2, y, str(number), ha="center", va="center", fontsize=8, bbox=box)
@@ -117,7 +151,7 @@ def samples_seen(shares: Mapping[str, Sequence[float]], rank: int = 0) -> Axes:
             ax.plot(epochs, percent, color=color, linestyle=line, marker=marker, label=name)
             below = percent[-1] < 60
             place = {"xytext": (0, 9 if below else -16), "textcoords": "offset points", "ha": "right"}
-            ax.annotate(f"{name}: {percent[-1]:.0f} %", (len(values), percent[-1]), color=color, **place)
+            ax.annotate(f"{name}: {percent[-1]:.0f} %", (len(values), percent[-1]), color=word_tone(color), **place)
         ax.set_xticks(range(1, max(map(len, shares.values())) + 1))
         ax.set_ylim(0, 108)
         ax.set_xlabel("epochs")
@@ -152,6 +186,7 @@ def hash_table(table: HashTable) -> Axes:
         ax.set_ylim(-len(names) + 0.4, 0.55)
         for side in ("left", "bottom"):
             ax.spines[side].set_visible(False)
+        ax.set_label(shortened([f"{name}: {', '.join(hashes)}" for name, hashes in table.rows.items()], joint="; "))
         same = len(names) - len(table.different)
         mark = ", hatched: different" if table.different else ""
         ax.set_title(f"Hashes of the tensors: {same} of {len(names)} equal{mark}")
@@ -177,15 +212,3 @@ def replica_drift(distances: Mapping[str, Sequence[float]], losses: Mapping[str,
         axes[0, 1].set_title("Distance between the replicas")
         figure.legend(*axes[0, 1].get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return list(axes[0])
-
-
-def png_of(ax: Axes) -> bytes:
-    """The figure that `ax` belongs to as a PNG, with the figure closed: for objects that draw themselves."""
-    import matplotlib.pyplot as plt
-
-    figure = ax.get_figure(root=True)
-    assert figure is not None
-    with io.BytesIO() as file:
-        figure.savefig(file, format="png", dpi=100)
-        plt.close(figure)
-        return file.getvalue()

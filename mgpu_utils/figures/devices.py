@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from mgpu_utils.figures.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, new_figure, styled
+from mgpu_utils.figures.alt_text import spans_in_words
+from mgpu_utils.figures.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILION,
+    fill,
+    line_tone,
+    new_figure,
+    styled,
+)
 from mgpu_utils.timeline import Span, idle_share, on_one_clock
 
 if TYPE_CHECKING:
@@ -30,7 +43,7 @@ def visible_devices(entries: Sequence[int], physical: int, title: str) -> Axes:
             seen = gpu in entries
             _box(ax, gpu, 1.0, f"GPU {gpu}" + ("" if seen else "\nhidden"), BLUE if seen else GREY, seen)
         for number, gpu in enumerate(entries):
-            _box(ax, number, 0.0, f"cuda:{number}", ORANGE, True)
+            _box(ax, number, 0.0, f"cuda:{number}", line_tone(ORANGE), True)
             arrow = {"arrowstyle": "-|>", "color": "black", "lw": 1.4, "shrinkA": 0, "shrinkB": 0}
             ax.annotate("", (gpu, 0.73), (number, 0.27), arrowprops=arrow)
         if not entries:
@@ -42,6 +55,9 @@ def visible_devices(entries: Sequence[int], physical: int, title: str) -> Axes:
         ax.tick_params(length=0)
         for side in ("left", "bottom"):
             ax.spines[side].set_visible(False)
+        hidden = [str(gpu) for gpu in range(physical) if gpu not in entries]
+        told = [f"cuda:{number} is GPU {gpu}" for number, gpu in enumerate(entries)] or ["no device at all"]
+        ax.set_label("; ".join([*told, *([f"hidden: GPU {' and '.join(hidden)}"] if hidden else [])]))
         ax.set_title(title)
     return ax
 
@@ -52,7 +68,11 @@ def counted_and_usable(rows: Mapping[str, tuple[int, int, int, str]], title: str
         _, axes = new_figure(panel=(8.4, 1.1 + 0.42 * len(rows)))
         ax = axes[0, 0]
         most = max(there for there, *_ in rows.values())
-        looks = (("in the machine", GREY, "|", 260), ("counted", ORANGE, "s", 190), ("usable together", BLUE, "o", 70))
+        looks = (
+            ("in the machine", GREY, "|", 260),
+            ("counted", line_tone(ORANGE), "s", 190),
+            ("usable together", BLUE, "o", 70),
+        )
         for place, (there, counted, usable, why) in enumerate(rows.values()):
             ax.plot([0, there], [-place, -place], color="#D8D8D8", lw=7, solid_capstyle="butt", zorder=1)
             for value, (label, color, marker, size) in zip((there, counted, usable), looks, strict=True):
@@ -62,12 +82,18 @@ def counted_and_usable(rows: Mapping[str, tuple[int, int, int, str]], title: str
                 ax.scatter(value, -place, size, marker=marker, facecolor=face, lw=2.2, label=named, zorder=3, **edge)
             ax.text(most + 0.35, -place, why, va="center", fontsize=9.5)
         ax.set_yticks([-place for place in range(len(rows))], list(rows))
+        ax.set_ylim(-len(rows) + 0.5, 0.5)
         ax.set_xticks(range(most + 1))
         ax.axvline(2, color="black", lw=1, ls=":", zorder=0)
         ax.set_xlim(-0.25, most + 2.7)
         ax.spines["bottom"].set_bounds(0, most)
         ax.set_xlabel("number of GPUs", x=0.29)
-        ax.legend(loc="upper left", bbox_to_anchor=(-0.02, -0.17), ncols=3, handletextpad=0.4)
+        ax.legend(loc="upper left", bbox_to_anchor=(-0.02, -1.2 / (1 + len(rows))), ncols=3, handletextpad=0.4)
+        told = [
+            f"{name}: {there} in the machine, {counted} counted, {usable} usable together ({why})"
+            for name, (there, counted, usable, why) in rows.items()
+        ]
+        ax.set_label("; ".join(told))
         ax.set_title(title)
     return ax
 
@@ -106,10 +132,9 @@ def bytes_per_rank(rows: Mapping[str, Sequence[Mapping[str, int]]], whole: int, 
                 for part, count_of_bytes in held.items():
                     look = parts.index(part)
                     size = count_of_bytes / 1e3
-                    color, hatch = _BYTES[look % 4], _HATCHES[look % 4]
                     known = part in ax.get_legend_handles_labels()[1]
                     label = None if known else part
-                    ax.barh(-place, size, 0.8, left, color=color, hatch=hatch, edgecolor="white", label=label)
+                    ax.barh(-place, size, 0.8, left, **fill(_BYTES[look % 4], _HATCHES[look % 4]), label=label)
                     left += size
                 ax.text(left, -place, f"  {left:,.1f}", va="center")
                 ticks.append(-place)
@@ -119,6 +144,12 @@ def bytes_per_rank(rows: Mapping[str, Sequence[Mapping[str, int]]], whole: int, 
         ax.axvline(whole / 1e3, color="black", lw=1.2, ls=":", label="parameters of\nthe whole model")
         ax.set_yticks(ticks, names)
         ax.set_xlabel("kilobytes held by the rank")
+        told = [
+            f"{way}, rank {rank}: {', '.join(f'{part} {size / 1e3:,.1f}' for part, size in held.items())}"
+            for way, ranks in rows.items()
+            for rank, held in enumerate(ranks)
+        ]
+        ax.set_label("; ".join([*told, f"parameters of the whole model {whole / 1e3:,.1f}"]))
         ax.set_xlim(0, 1.14 * ax.get_xlim()[1])
         ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
         ax.set_title(title)
@@ -151,7 +182,9 @@ def stage_timeline(spans: Sequence[Sequence[Span]], title: str) -> Axes:
         ax.set_xlabel("milliseconds")
         ax.spines["left"].set_visible(False)
         ax.tick_params(axis="y", length=0)
-        ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), title=f"idle: {idle_share(spans):.0%}")
+        idle = f"idle: {idle_share(spans):.0%}"
+        ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), title=idle)
+        ax.set_label(f"{spans_in_words(aligned)}; {idle}")
         ax.set_title(title)
     return ax
 
@@ -176,6 +209,11 @@ def bubble(measured: Mapping[int, Sequence[float]], stages: int, title: str) -> 
         ax.set_ylabel("idle time of the ranks, %")
         ax.set_ylim(0, None)
         ax.legend(loc="upper right")
+        told = [
+            f"{m}: measured {100 * median_interval(shares).median:.3g}, predicted {predicted[m - 1]:.3g}"
+            for m, shares in measured.items()
+        ]
+        ax.set_label(f"medians of {stages} stages by the number of micro-batches: {'; '.join(told)}")
         ax.set_title(title)
     return ax
 

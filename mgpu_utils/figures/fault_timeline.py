@@ -6,10 +6,22 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mgpu_utils.collective_notes import DDP_STEP
-from mgpu_utils.figures.style import BLUE, GREY, SKY, VERMILION, new_figure, styled
+from mgpu_utils.figures.alt_text import alt_text, shortened
+from mgpu_utils.figures.style import (
+    BLUE,
+    GREY,
+    SKY,
+    VERMILION,
+    fill,
+    line_tone,
+    new_figure,
+    styled,
+    word_tone,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     from mgpu_utils.rank_history import RankHistory
 
@@ -48,22 +60,46 @@ def fault_timeline(history: Sequence[RankHistory], ax: Axes | None = None) -> Ax
         ax.tick_params(axis="y", length=0)
         ax.set_xlabel("seconds since the cell began")
         ax.set_title("What each rank did")
+        ax.set_label("; ".join(map(_lane_in_words, lanes)))
         _add_legend(ax, lanes)
     return ax
 
 
 def as_png(history: Sequence[RankHistory]) -> bytes:
-    """The picture as a PNG file, drawn without pyplot, which may show its figures a second time."""
+    """The picture as a PNG file."""
     from io import BytesIO
-
-    from matplotlib.figure import Figure
 
     file = BytesIO()
     with styled():
-        figure = Figure(figsize=_size(history), layout="constrained", dpi=144)
-        fault_timeline(history, figure.subplots())
-        figure.savefig(file, format="png")
+        _figure(history).savefig(file, format="png")
     return file.getvalue()
+
+
+def in_words(history: Sequence[RankHistory]) -> str:
+    """What the picture shows, for readers who do not see it."""
+    with styled():
+        return alt_text(_figure(history))
+
+
+def _figure(history: Sequence[RankHistory]) -> Figure:
+    """The picture, drawn without pyplot, which may show its figures a second time."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=_size(history), layout="constrained", dpi=144)
+    fault_timeline(history, figure.subplots())
+    return figure
+
+
+def _lane_in_words(rank: RankHistory) -> str:
+    calls = []
+    for span in rank.spans:
+        if span.operation == DDP_STEP:
+            calls.append(f"{DDP_STEP} begins at {span.start:.3g} s")
+        else:
+            until = "without end" if span.end is None else f"to {span.end:.3g} s"
+            calls.append(f"{span.operation} from {span.start:.3g} {'s ' if span.end is None else ''}{until}")
+    ended = f"{_ENDS[rank.state][2]} at {rank.end:.3g} s"
+    return f"rank {rank.rank}: {shortened(calls, 8) or 'no collective'}; {ended}"
 
 
 def _size(history: Sequence[RankHistory]) -> tuple[float, float]:
@@ -71,7 +107,7 @@ def _size(history: Sequence[RankHistory]) -> tuple[float, float]:
 
 
 def _draw_lane(ax: Axes, y: float, rank: RankHistory, longest: float) -> None:
-    ax.barh(y, rank.end, 0.5, color=SKY, alpha=0.45, lw=0)
+    ax.barh(y, rank.end, 0.5, **_at_work())
     for span in rank.spans:
         if span.operation == DDP_STEP:
             ax.plot([span.start, span.start], [y - 0.25, y + 0.25], color=GREY, lw=1.2)
@@ -85,8 +121,15 @@ def _draw_lane(ax: Axes, y: float, rank: RankHistory, longest: float) -> None:
                 span.start + width / 2, y, span.operation, ha="center", va="center", color="white", fontsize=9, bbox=box
             )
     color, mark, word = _ENDS[rank.state]
-    ax.plot([rank.end], [y], mark, color=color, ms=9, mew=2, clip_on=False, zorder=5)
-    ax.text(rank.end + longest * 0.022, y, word, va="center", fontsize=9, color=color)
+    ax.plot([rank.end], [y], mark, color=line_tone(color), ms=9, mew=2, clip_on=False, zorder=5)
+    ax.text(rank.end + longest * 0.022, y, word, va="center", fontsize=9, color=word_tone(color))
+
+
+def _at_work() -> dict[str, Any]:
+    from matplotlib.colors import to_rgba
+
+    # Paler than what is drawn on it.
+    return fill(SKY) | {"facecolor": to_rgba(SKY, 0.45)}
 
 
 def _add_legend(ax: Axes, lanes: Sequence[RankHistory]) -> None:
@@ -94,7 +137,7 @@ def _add_legend(ax: Axes, lanes: Sequence[RankHistory]) -> None:
     from matplotlib.patches import Patch
 
     spans = [span for rank in lanes for span in rank.spans]
-    parts: list[Any] = [Patch(facecolor=SKY, alpha=0.45, label="at work")]
+    parts: list[Any] = [Patch(**_at_work(), label="at work")]
     if any(span.end is not None and span.operation != DDP_STEP for span in spans):
         parts.append(Patch(facecolor=BLUE, label="inside a collective"))
     if any(span.end is None for span in spans):

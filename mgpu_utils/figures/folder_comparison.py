@@ -6,12 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from mgpu_utils.figures.style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, new_figure, styled
+from mgpu_utils.figures.alt_text import shortened
+from mgpu_utils.figures.style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, line_tone, new_figure, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_COLORS = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION)
+_LOOKS = tuple(zip(map(line_tone, (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION)), "os^Dvp", strict=True))
 # A row of dots for each configuration, a dot for each folder in it.
 _INCHES_A_ROW, _INCHES_A_DOT, _INCHES_AROUND = 0.2, 0.1, 1.2
 # From here on a linear axis would press small differences together.
@@ -53,7 +54,7 @@ def _draw(ratios: list[Ratio], than: str, ax: Axes) -> None:
     folders = list(dict.fromkeys(item.folder for item in ratios))
     told: set[tuple[str, bool]] = set()
     for item in ratios:
-        color = _COLORS[folders.index(item.folder) % len(_COLORS)]
+        color, marker = _LOOKS[folders.index(item.folder) % len(_LOOKS)]
         at = names.index(item.configuration) + 0.6 * ((folders.index(item.folder) + 0.5) / len(folders) - 0.5)
         spread = None if math.isnan(item.low) else [[item.ratio - item.low], [item.high - item.ratio]]
         label = item.folder + (" (different environment or set-up)" if item.labelled else "")
@@ -61,7 +62,7 @@ def _draw(ratios: list[Ratio], than: str, ax: Axes) -> None:
             item.ratio,
             at,
             xerr=spread,
-            fmt="o",
+            fmt=marker,
             color=color,
             markerfacecolor="white" if item.labelled else color,
             capsize=3,
@@ -69,6 +70,12 @@ def _draw(ratios: list[Ratio], than: str, ax: Axes) -> None:
             label=None if (item.folder, item.labelled) in told else label,
         )
         told.add((item.folder, item.labelled))
+    said = [
+        f"{item.configuration}, {item.folder}: {item.ratio:.3g}"
+        + (" (different environment or set-up)" if item.labelled else "")
+        for item in ratios
+    ]
+    ax.set_label(shortened(said, 16, "; "))
     ax.axvline(1.0, color=BLACK, linestyle="--", linewidth=1.0)
     ends = [value for item in ratios for value in item[2:5] if not math.isnan(value)]
     if max([*ends, 1.0]) / min([*ends, 1.0]) > _WIDE_RANGE:

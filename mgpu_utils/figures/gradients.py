@@ -14,6 +14,8 @@ from mgpu_utils.figures.style import (
     PURPLE,
     SKY,
     VERMILION,
+    fill,
+    line_tone,
     new_figure,
     styled,
 )
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from mgpu_utils.backward_timeline import BackwardTimeline
 
 _RANK_LOOKS = ((BLUE, ""), (ORANGE, "////"), (GREEN, "...."), (PURPLE, "xxxx"), (SKY, "\\\\\\\\"), (VERMILION, "++"))
-_LINES = ((BLUE, "-"), (VERMILION, "--"), (GREEN, ":"), (PURPLE, "-."), (ORANGE, (0, (5, 1, 1, 1, 1, 1))))
+_LINES = ((BLUE, "-"), (VERMILION, "--"), (GREEN, ":"), (PURPLE, "-."), (line_tone(ORANGE), (0, (5, 1, 1, 1, 1, 1))))
 _MARKERS = "osD^vP"
 
 
@@ -55,10 +57,10 @@ def sample_weights(weights: Sequence[Sequence[float]], title: str) -> Axes:
         ax = axes[0, 0]
         start = 0
         for rank, held in enumerate(weights):
-            color, hatch = _RANK_LOOKS[rank % len(_RANK_LOOKS)]
+            look = _RANK_LOOKS[rank % len(_RANK_LOOKS)]
             places = range(start, start + len(held))
             label = f"{len(held)} sample{'s' if len(held) != 1 else ''} on rank {rank}"
-            ax.bar(places, held, 0.8, color=color, hatch=hatch, edgecolor="white", label=label)
+            ax.bar(places, held, 0.8, **fill(*look), label=label)
             start += len(held)
         ax.axhline(1 / count, color=BLACK, linestyle="--", linewidth=1.4, label=f"1/{count}: all samples alike")
         ax.set_xticks(range(count))
@@ -97,7 +99,7 @@ def gradients_on_ranks(ranks: Sequence[Sequence[float]], baseline: Sequence[floa
         ax.vlines(places, lows, highs, color=GREY, linewidth=1)
         ax.axhline(0, color=GREY, linewidth=0.8)
         for rank, held in enumerate(ranks):
-            color = _RANK_LOOKS[rank % len(_RANK_LOOKS)][0]
+            color = line_tone(_RANK_LOOKS[rank % len(_RANK_LOOKS)][0])
             marker = _MARKERS[rank % len(_MARKERS)]
             ax.plot(places, held, marker, color=color, markersize=6, label=f"rank {rank}, its own shard")
         ax.plot(places, baseline, "_", color=BLACK, markersize=15, markeredgewidth=2.2, label="one device, whole batch")
@@ -137,7 +139,14 @@ def backward_timelines(timelines: Mapping[str, Sequence[BackwardTimeline]], titl
         ax.set_ylim(y + 0.5, 0.6)
         ax.set_xlim(left=0)
         ax.set_xlabel("milliseconds since backward() began")
-        _timeline_legend(ax)
+        _timeline_legend(ax, below=0.45 / (0.4 + len(timelines) * (0.34 + 0.38 * ranks)))
+        told = [
+            f"{name}, rank {rank}: computes for {_milliseconds(line.compute)}, all_reduce runs for "
+            f"{_milliseconds(line.communication)}, final at {line.seconds * 1e3:.3g} ms"
+            for name, held in timelines.items()
+            for rank, line in enumerate(held)
+        ]
+        ax.set_label("; ".join(told))
         ax.set_title(title)
     return ax
 
@@ -153,7 +162,7 @@ def bytes_against_error(points: Mapping[str, tuple[float, float]], title: str) -
         _, axes = new_figure(panel=(7.4, 3.6))
         ax = axes[0, 0]
         for number, (name, (nbytes, error)) in enumerate(points.items()):
-            color = _RANK_LOOKS[number % len(_RANK_LOOKS)][0]
+            color = line_tone(_RANK_LOOKS[number % len(_RANK_LOOKS)][0])
             shown = max(error, 6e-8)
             ax.plot(nbytes, shown, _MARKERS[number % len(_MARKERS)], color=color, markersize=9)
             ax.annotate(f"  {name}", (nbytes, shown), xytext=(6, 0), textcoords="offset points", va="center")
@@ -168,11 +177,18 @@ def bytes_against_error(points: Mapping[str, tuple[float, float]], title: str) -
         ax.grid(color="#DDDDDD")
         ax.set_xlabel("bytes that one rank hands to all_reduce in a step")
         ax.set_ylabel("relative error of the gradient")
+        ax.set_label(
+            "; ".join(f"{name}: {nbytes:,.0f} bytes, error {error:.3g}" for name, (nbytes, error) in points.items())
+        )
         ax.set_title(title)
     return ax
 
 
-def _timeline_legend(ax: Axes) -> None:
+def _milliseconds(spans: Sequence[tuple[float, float]]) -> str:
+    return f"{sum(end - start for start, end in spans) * 1e3:.3g} ms"
+
+
+def _timeline_legend(ax: Axes, below: float) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -181,4 +197,4 @@ def _timeline_legend(ax: Axes) -> None:
         Patch(facecolor=VERMILION, hatch="////", edgecolor="white", label="all_reduce runs"),
         Line2D([], [], color=BLACK, linewidth=2, label="gradients final"),
     ]
-    ax.legend(handles=handles, loc="upper left", bbox_to_anchor=(0, -0.13), ncols=3)
+    ax.legend(handles=handles, loc="upper left", bbox_to_anchor=(0, -below), ncols=3)

@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mgpu_utils.figures.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, new_figure, styled
+from mgpu_utils.figures.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILION,
+    fill,
+    line_tone,
+    new_figure,
+    styled,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,13 +36,13 @@ STEPS = (
     "Update the\nparameters",
 )
 _DEVICES_TALK = {2, 4, 5, 6, 9}
-_REPLICA_COLORS = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION)
+_REPLICA_COLORS = tuple(map(line_tone, (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION)))
 _PART_LOOKS = {
     "scatter": (SKY, ""),
     "replicate": (VERMILION, "////"),
     "forward": (BLUE, ""),
     "gather": (PURPLE, "...."),
-    "loss": (GREY, ""),
+    "loss": (GREY, "xxxx"),
     "backward": (GREEN, "\\\\\\\\"),
 }
 
@@ -66,6 +78,9 @@ def ten_steps() -> Axes:
         ax.set_ylim(-1.6, 1.15)
         ax.set_axis_off()
         ax.set_title("The ten steps. Thick blue frame: devices exchange data in this step.")
+        steps = [f"{number:02d} {' '.join(words.split())}" for number, words in enumerate(STEPS, start=1)]
+        thick = [step for number, step in enumerate(steps, start=1) if number in _DEVICES_TALK]
+        ax.set_label(f"{', '.join(steps)}. Thick frame: {', '.join(thick)}")
     return ax
 
 
@@ -123,6 +138,9 @@ def scattered_samples(images: Tensor, sizes: Sequence[int], names: Sequence[str]
             ax.spines[side].set_visible(False)
         ax.tick_params(length=0)
         ax.set_title(f"Scatter: {count} samples in order, {_joined(sizes)} to the replicas")
+        held = [[place for place in range(count) if owner[place] == number] for number in range(len(sizes))]
+        places = (f"{_joined(mine)}" if mine else "nothing" for mine in held)
+        ax.set_label("; ".join(f"{name}: {words}" for name, words in zip(rows[1:], places, strict=True)))
     return ax
 
 
@@ -134,9 +152,8 @@ def step_cost(bars: Mapping[str, Mapping[str, float]], title: str) -> Axes:
         for row, parts in enumerate(bars.values()):
             left = 0.0
             for part, seconds in parts.items():
-                color, hatch = _PART_LOOKS[part]
                 label = part if part not in _labels(ax) else None
-                ax.barh(-row, seconds * 1e3, 0.6, left, color=color, hatch=hatch, edgecolor="white", label=label)
+                ax.barh(-row, seconds * 1e3, 0.6, left, **fill(*_PART_LOOKS[part]), label=label)
                 left += seconds * 1e3
             ax.text(left, -row, f"  {left:.3g} ms", va="center")
         ax.set_yticks([-row for row in range(len(bars))], list(bars))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from mgpu_utils.figures.alt_text import shortened
 from mgpu_utils.figures.style import (
     BLACK,
     BLUE,
@@ -15,6 +16,8 @@ from mgpu_utils.figures.style import (
     STRATEGY_COLORS,
     STRATEGY_LABELS,
     VERMILION,
+    fill,
+    line_tone,
     new_figure,
     styled,
 )
@@ -29,7 +32,7 @@ _LINES: tuple[tuple[str, Any], ...] = (
     (VERMILION, "--"),
     (GREEN, ":"),
     (PURPLE, "-."),
-    (ORANGE, (0, (5, 1, 1, 1))),
+    (line_tone(ORANGE), (0, (5, 1, 1, 1))),
 )
 _STRATEGY_HATCHES = {"single": "", "data_parallel": "////", "ddp": "...."}
 _FLOOR = 1e-9
@@ -41,7 +44,8 @@ def step_hashes(table: StepHashes) -> Axes:
 
     count = len(table.rows)
     with styled():
-        width = min(8.6, 1.6 + 0.86 * table.steps)
+        # No narrower than the title.
+        width = max(6.0, min(8.6, 1.6 + 0.86 * table.steps))
         _, axes = new_figure(panel=(width, 1.0 + 0.36 * count))
         ax = axes[0, 0]
         for row, hashes in enumerate(table.rows.values()):
@@ -54,6 +58,9 @@ def step_hashes(table: StepHashes) -> Axes:
                 box = {"facecolor": "white", "edgecolor": "none", "pad": 1.2} if odd else None
                 place: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8.5, "family": "monospace"}
                 ax.text(column + 0.5, -row, digits[:8], bbox=box, color=BLACK, **place)
+        ax.set_label(
+            shortened([f"{row}: {', '.join(one[:8] for one in held)}" for row, held in table.rows.items()], joint="; ")
+        )
         numbers = range(table.first, table.first + table.steps)
         ax.set_xticks([column + 0.5 for column in range(table.steps)], [f"step {number}" for number in numbers])
         ax.set_yticks([-row for row in range(count)], list(table.rows))
@@ -89,7 +96,7 @@ def broken_and_cured(
 ) -> list[Axes]:
     """Draw one panel a cause: how far the weights differ from one device's, broken and cured, after each step."""
     with styled():
-        figure, axes = new_figure(1, len(panels), panel=(2.95, 3.3))
+        figure, axes = new_figure(1, len(panels), panel=(max(2.95, 4.6 / len(panels)), 3.3))
         for ax, (name, (broken, cured)) in zip(axes[0], panels.items(), strict=True):
             _draw_differences(ax, {"cured": cured, "broken": broken}, 1, tolerance)
             ax.set_title(name)
@@ -141,8 +148,7 @@ def accuracy_and_throughput(
         rows = list(accuracy)
         shown = {name: (names or {}).get(name) or STRATEGY_LABELS.get(name, name) for name in rows}
         for number, name in enumerate(rows):
-            color, hatch = STRATEGY_COLORS.get(name, GREEN), _STRATEGY_HATCHES.get(name, "")
-            looks: dict[str, Any] = {"color": color, "hatch": hatch, "edgecolor": "white"}
+            looks = fill(STRATEGY_COLORS.get(name, GREEN), _STRATEGY_HATCHES.get(name, ""))
             axes[0, 0].barh(-number, 100 * accuracy[name], 0.62, **looks)
             axes[0, 0].text(100 * accuracy[name], -number, f" {100 * accuracy[name]:.2f}", va="center")
             middle, low, high = samples_per_second[name]
@@ -156,6 +162,11 @@ def accuracy_and_throughput(
         axes[0, 0].set_xlabel("test accuracy (%)")
         axes[0, 1].set_xlim(0, 1.28 * max(max(values[0], values[2]) for values in samples_per_second.values()))
         axes[0, 1].set_xlabel("training samples a second\n(median, 95 % interval)")
+        told = [
+            f"{shown[name]}: {middle:,.0f} ({low:,.0f} to {high:,.0f})"
+            for name, (middle, low, high) in samples_per_second.items()
+        ]
+        axes[0, 1].set_label("; ".join(told))
         axes[0, 0].set_title("Accuracy")
         axes[0, 1].set_title("Throughput")
         if title:

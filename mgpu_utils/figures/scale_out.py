@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mgpu_utils.benchmark.contenders import CONTENDERS
-from mgpu_utils.figures.style import BLACK, new_figure, styled
+from mgpu_utils.figures.style import BLACK, line_tone, new_figure, styled
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _PANEL = (4.4, 3.3)
+_MARKERS = "osD^vPX*"
 
 
 def scale_out(table: pd.DataFrame) -> Figure:
@@ -22,7 +23,7 @@ def scale_out(table: pd.DataFrame) -> Figure:
     for row, ((model, scaling), rows) in zip(axes, groups, strict=False):
         speedup(rows, row[0])
         efficiency(rows, row[1])
-        row[0].set_title(f"{model}, {scaling} scaling")
+        row[0].set_title(f"{model}, {scaling} scaling", loc="left", fontsize=10)
     if not groups:
         for ax in axes.flat:
             ax.set_axis_off()
@@ -88,7 +89,8 @@ def _curve(ax: Axes, rows: pd.DataFrame, name: str, column: str, shift: float) -
     ]
     line = ":" if contender.is_limit else "-"
     label = "limit: N independent jobs" if contender.is_limit else contender.label
-    ax.errorbar(xs, middle, spread, color=contender.color, linestyle=line, marker="o", capsize=3, label=label)
+    color, marker = line_tone(contender.color), _MARKERS[list(CONTENDERS).index(name) % len(_MARKERS)]
+    ax.errorbar(xs, middle, spread, color=color, linestyle=line, marker=marker, capsize=3, label=label)
     over = rows["oversubscribed"].astype(bool)
     if over.any():
-        ax.plot(xs[over], middle[over], "o", markerfacecolor="white", markeredgecolor=contender.color, zorder=5)
+        ax.plot(xs[over], middle[over], marker, markerfacecolor="white", markeredgecolor=color, zorder=5)

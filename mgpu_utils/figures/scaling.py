@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from mgpu_utils.figures.alt_text import shortened
 from mgpu_utils.figures.style import (
     BLACK,
     BLUE,
@@ -14,6 +15,8 @@ from mgpu_utils.figures.style import (
     PURPLE,
     STRATEGY_LABELS,
     VERMILION,
+    fill,
+    line_tone,
     new_figure,
     styled,
 )
@@ -25,8 +28,9 @@ if TYPE_CHECKING:
     from mgpu_utils.scaling.curves import Curve
     from mgpu_utils.scaling.overlap import Overlap
 
-_COLORS = (BLUE, ORANGE, GREEN, VERMILION, PURPLE)
+_COLORS = (BLUE, line_tone(ORANGE), GREEN, VERMILION, PURPLE)
 _MARKERS = ("o", "s", "^", "D", "v")
+_HIDDEN, _EXPOSED = (BLUE, ""), (VERMILION, "////")
 AIM = 0.10
 
 
@@ -56,16 +60,15 @@ def predicted_beside_measured(table: pd.DataFrame, ax: Axes | None = None) -> Ax
         )
         ax.plot(line, line, color=GREY, linewidth=1, label="equal; band: 10 % off")
         groups = table.groupby(["strategy", "model"], sort=False)
-        models = list(dict.fromkeys(table["model"]))
-        for (strategy, model), rows in groups:
+        for number, ((strategy, model), rows) in enumerate(groups):
             stand_in = (rows["implementation"] != "torch").any()
             name = STRATEGY_LABELS[str(strategy)] + (" (stand-in)" if stand_in else "")
-            color = BLUE if strategy == "ddp" else ORANGE
+            color = BLUE if strategy == "ddp" else line_tone(ORANGE)
             ax.plot(
                 rows["measured_seconds"] * 1e3,
                 rows["predicted_seconds"] * 1e3,
                 linestyle="none",
-                marker=_MARKERS[models.index(model) % len(_MARKERS)],
+                marker=_MARKERS[number % len(_MARKERS)],
                 markersize=7,
                 markerfacecolor="white",
                 markeredgecolor=color,
@@ -108,7 +111,8 @@ def published_beside_predicted(table: pd.DataFrame, ax: Axes | None = None) -> A
             color, marker = _COLORS[number], _MARKERS[number]
             # Side by side, where several networks reach the same share.
             at = rows["devices"] * 2 ** (0.06 * (number - 1.5))
-            ax.plot(at, 100 * rows["predicted"] / rows["single"], color=color, linestyle="--", linewidth=1.4)
+            predicted = 100 * rows["predicted"] / rows["single"]
+            ax.plot(at, predicted, color=color, linestyle="--", linewidth=1.4, marker=marker, ms=4.5, mfc="white")
             ax.plot(
                 at,
                 100 * rows["published"] / rows["single"],
@@ -128,7 +132,7 @@ def published_beside_predicted(table: pd.DataFrame, ax: Axes | None = None) -> A
                 linestyle="none",
             )
         ax.plot([], [], marker="o", ms=9, mfc="none", mec=BLACK, linestyle="none", label="fitted to these two")
-        ax.plot([], [], color=GREY, linestyle="--", label="predicted")
+        ax.plot([], [], color=GREY, linestyle="--", marker="o", ms=4.5, mfc="white", label="predicted")
         ax.axhline(100, color=GREY, linewidth=1)
         devices = sorted(set(table["devices"]))
         ax.set_xscale("log", base=2)
@@ -136,32 +140,48 @@ def published_beside_predicted(table: pd.DataFrame, ax: Axes | None = None) -> A
         ax.set_ylim(88, 101)
         ax.set(xlabel="V100 GPUs (8 a machine)", ylabel="throughput per GPU,\n% of one GPU without DDP")
         ax.legend(fontsize=8, ncols=2, loc="lower left")
+        told = [
+            f"{network} on {row['devices']}: {row['published'] / row['single']:.1%} published, "
+            f"{row['predicted'] / row['single']:.1%} predicted"
+            for network, rows in table.groupby("network", sort=False)
+            for _, row in rows.iterrows()
+        ]
+        ax.set_label("; ".join(told))
         ax.set_title("DDP, published (filled) and predicted (dashed)")
     return ax
 
 
 def bucket_timeline(overlap: Overlap, ax: Axes | None = None, title: str = "") -> Axes:
     """Draw one predicted backward and its all-reduces: what hides beside it, and what stays exposed."""
+    from matplotlib.patches import Patch
+
     with styled():
         ax = _axes(ax, (7.0, 2.4))
         end = overlap.end * 1e3
         ax.barh(1, overlap.backward_end * 1e3, height=0.5, color="white", edgecolor=GREY, linestyle="--", hatch="..")
         for number, (start, stop) in enumerate(overlap.collectives):
             seen = min(stop, overlap.backward_end)
-            for left, right, color in ((start, seen, BLUE), (max(start, overlap.backward_end), stop, VERMILION)):
+            for left, right, look in ((start, seen, _HIDDEN), (max(start, overlap.backward_end), stop, _EXPOSED)):
                 if right > left:
-                    ax.barh(
-                        0, (right - left) * 1e3, left=left * 1e3, height=0.5, color=color, edgecolor="white", lw=0.8
-                    )
+                    ax.barh(0, (right - left) * 1e3, 0.5, left * 1e3, **fill(*look))
             if (stop - start) * 1e3 > end / 25:
-                ax.text((start + stop) * 500, 0, str(number + 1), ha="center", va="center", color="white", fontsize=8)
-        ax.plot([], [], color=BLUE, linewidth=6, label="all-reduce, hidden")
-        ax.plot([], [], color=VERMILION, linewidth=6, label=f"exposed: {overlap.exposed * 1e3:.2g} ms")
+                box = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
+                ax.text((start + stop) * 500, 0, str(number + 1), ha="center", va="center", fontsize=8, bbox=box)
+        handles = [
+            Patch(**fill(*_HIDDEN), label="all-reduce, hidden"),
+            Patch(**fill(*_EXPOSED), label=f"exposed: {overlap.exposed * 1e3:.2g} ms"),
+        ]
         ax.set_yticks([1, 0], ["backward", "buckets"])
         ax.set_ylim(-0.5, 2.1)
         ax.set_xlim(0, end * 1.02)
         ax.set_xlabel("ms since backward began")
-        ax.legend(fontsize=8, ncols=2, loc="upper right")
+        ax.legend(handles=handles, fontsize=8, ncols=2, loc="upper right")
+        told = [
+            f"all-reduce of bucket {number} from {start * 1e3:.3g} to {stop * 1e3:.3g}"
+            for number, (start, stop) in enumerate(overlap.collectives, 1)
+        ]
+        backward = f"backward until {overlap.backward_end * 1e3:.3g}"
+        ax.set_label("; ".join([backward, shortened(told), f"exposed: {overlap.exposed * 1e3:.2g} ms"]))
         ax.set_title(title or "One predicted backward")
     return ax
 
@@ -178,13 +198,17 @@ def predicted_scaling(
     with styled():
         ax = _axes(ax, (7.0, 3.8))
         for number, curve in enumerate(chosen):
-            color = _COLORS[number % len(_COLORS)]
+            color, marker = _COLORS[number % len(_COLORS)], _MARKERS[number % len(_MARKERS)]
             low = [100 * value for value in curve.without_overlap]
             high = [100 * value for value in curve.with_overlap]
             ax.fill_between(curve.devices, low, high, color=color, alpha=0.18, linewidth=0)
+            # Hollow marks at other points for each, where the lines lie on each other.
+            every = (number, max(1, len(curve.devices) // 3)) if len(chosen) > 1 else []
+            middle = [100 * value for value in curve.middle]
             ax.plot(
-                curve.devices, [100 * value for value in curve.middle], color=color, ls="--", lw=1.6, label=curve.title
-            )
+                curve.devices, middle, color=color, ls="--", lw=1.6, marker=marker, markevery=every, mfc="white",
+                label=curve.title,
+            )  # fmt: skip
         ax.axhline(100, color=GREY, linewidth=1)
         ax.set_xscale("log", base=2)
         ends = [curve.devices[-1] for curve in chosen]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mgpu_utils.benchmark.contenders import CONTENDERS
 from mgpu_utils.benchmark.statistics import outliers, rounds_from_text
-from mgpu_utils.figures.style import BLACK, VERMILION, new_figure, styled
+from mgpu_utils.figures.style import BLACK, VERMILION, line_tone, new_figure, styled, word_tone, words_on
 from mgpu_utils.timing import interval_words
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 MOST_UPRIGHT_LABELS = 5
 _WIDEST_LABEL = 14
-_DARK_BELOW = 0.5
 _A_ROUND, _AN_OUTLIER = "one round", "outlier round, kept in all numbers"
 _TEXT_HEIGHTS = (0.4, 0.2, 0.6, 0.1, 0.8)
 
@@ -131,7 +130,7 @@ def _draw_bar(ax: Axes, at: float, bar: _Bar) -> None:
             rotation=90,
             ha="center",
             va="bottom",
-            color=VERMILION,
+            color=word_tone(VERMILION),
             fontsize=8,
         )
         return
@@ -140,7 +139,7 @@ def _draw_bar(ax: Axes, at: float, bar: _Bar) -> None:
         value,
         width=0.74,
         color="white" if bar.hatched else color,
-        edgecolor=color,
+        edgecolor=line_tone(color),
         hatch="////" if bar.hatched else None,
     )
     low, high = row["samples_per_second_low"], row["samples_per_second_high"]
@@ -159,7 +158,7 @@ def _draw_bar(ax: Axes, at: float, bar: _Bar) -> None:
             ha="center",
             va="center",
             fontsize=8,
-            color="white" if _lightness(color) < _DARK_BELOW and not bar.hatched else "black",
+            color=BLACK if bar.hatched else words_on(color),
             bbox={"boxstyle": "square,pad=0.15", "facecolor": "white", "edgecolor": "none"} if bar.hatched else None,
         )
 
@@ -197,14 +196,6 @@ def _draw_rounds(ax: Axes, at: float, values: list[float]) -> None:
         )
 
 
-def _lightness(color: str) -> float:
-    """How light a colour looks, from 0 (black) to 1 (white); ITU-R BT.709."""
-    from matplotlib.colors import to_rgb
-
-    red, green, blue = to_rgb(color)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
 def _draw_levels(ax: Axes, left: float, right: float, base: pd.Series | None, size: int, table: pd.DataFrame) -> None:
     if base is not None:
         ideal = base["samples_per_second"] * size
@@ -217,7 +208,7 @@ def _draw_levels(ax: Axes, left: float, right: float, base: pd.Series | None, si
     median, low, high = limit.iloc[0][
         ["samples_per_second", "samples_per_second_low", "samples_per_second_high"]
     ].astype(float)
-    color = CONTENDERS[limit.iloc[0]["strategy"]].color
+    color = line_tone(CONTENDERS[limit.iloc[0]["strategy"]].color)
     ax.hlines(median, left, right, color=color, linewidth=1.8, label=f"limit: N independent jobs, {spread}")
     if low == low:
         ax.fill_between([left, right], low, high, color=color, alpha=0.2, linewidth=0)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mgpu_utils.figures.style import BLUE, GREEN, GREY, ORANGE, PURPLE, VERMILION, new_figure, styled
+from mgpu_utils.figures.alt_text import spans_in_words
+from mgpu_utils.figures.style import BLUE, GREEN, GREY, ORANGE, PURPLE, VERMILION, fill, line_tone, new_figure, styled
 from mgpu_utils.timeline import on_one_clock
 
 if TYPE_CHECKING:
@@ -16,13 +17,13 @@ if TYPE_CHECKING:
 # The first line is the widest and palest, so that runs which agree can still be told apart.
 _LINES: tuple[tuple[str, Any, str, float], ...] = (
     (GREY, "-", "o", 4.5),
-    (ORANGE, "--", "s", 2.6),
+    (line_tone(ORANGE), "--", "s", 2.6),
     (BLUE, ":", "D", 2.0),
     (VERMILION, "-.", "^", 1.6),
     (GREEN, (0, (5, 1, 1, 1)), "v", 1.6),
     (PURPLE, (0, (1, 2)), "P", 1.6),
 )
-_PARTS = {"forward": (BLUE, ""), "backward": (GREEN, "\\\\\\\\"), "optimizer": (GREY, "")}
+_PARTS = {"forward": (BLUE, ""), "backward": (GREEN, "\\\\\\\\"), "optimizer": (GREY, "....")}
 _OTHER = (ORANGE, "xxxx")
 Run = tuple[Sequence[float], Sequence[float]]
 
@@ -78,16 +79,16 @@ def steps_of_ranks(panels: Mapping[str, Sequence[Sequence[Span]]]) -> list[Axes]
         for ax, (title, spans) in zip(axes[:, 0], aligned.items(), strict=True):
             for rank, row in enumerate(spans):
                 for span in row:
-                    color, hatch = _PARTS.get(span.kind, _OTHER)
                     left, width = span.start * 1e3, span.seconds * 1e3
                     known[span.kind] = ax.barh(
-                        -rank, width, 0.72, left, color=color, hatch=hatch, edgecolor="white", lw=0.6
+                        -rank, width, 0.72, left, **fill(*_PARTS.get(span.kind, _OTHER), linewidth=0.6)
                     )
             ax.set_yticks([-rank for rank in range(len(spans))], [f"rank {rank}" for rank in range(len(spans))])
             ax.set_xlim(0, 1.01 * end)
             ax.spines["left"].set_visible(False)
             ax.tick_params(axis="y", length=0)
             ax.set_title(title)
+            ax.set_label(spans_in_words(spans))
         axes[-1, 0].set_xlabel("milliseconds since the first step shown")
         names = [name for name in _PARTS if name in known] + [name for name in known if name not in _PARTS]
         figure.legend([known[name] for name in names], names, loc="outside lower center", ncols=len(names))

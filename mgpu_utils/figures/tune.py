@@ -53,7 +53,7 @@ def knob_curve(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
             (rows["samples_per_second_high"] - middle).clip(lower=0).fillna(0),
         ]
         line = "none" if knob == "precision" else "-"
-        ax.errorbar(at, middle, spread, color=BLUE, marker="o", linestyle=line, capsize=3)
+        ax.errorbar(at, middle, spread, color=BLUE, marker="o", linestyle=line, capsize=3, label="throughput")
         ax.set_xticks(list(at), [_tick(row, knob) for _, row in rows.iterrows()])
         for position in rows.index[rows["knee"]]:
             ax.axvline(position, color=VERMILION, linestyle=":", linewidth=1.4, zorder=0)

@@ -17,12 +17,14 @@ from mgpu_utils.report.folders import ReportError, Result
 from mgpu_utils.report.keys import COMPARISON
 from mgpu_utils.report.reference import Group, beside
 from mgpu_utils.report.tables import Table, make_table
-from mgpu_utils.report.views import View, view
+from mgpu_utils.report.views import View, in_parts, view
 from mgpu_utils.whole_file import write_whole
 
 if TYPE_CHECKING:
     import pandas as pd
 
+# A longer table is folded.
+_MOST_ROWS = 20
 TITLES = {
     "compare": "Compare strategies",
     "scale_out": "Scale out",
@@ -52,17 +54,16 @@ def sections(results: Sequence[Result]) -> list[Section]:
     """Return what the page shows of each result."""
     published = _published()
     made = []
+    titles = _titles(results)
     for number_, (result, letter) in enumerate(zip(results, letters([r.environment for r in results]), strict=True)):
         shown = view(result)
         groups: list[Group] = []
         if published is not None and shown.summary is not None:
             groups = beside(shown.summary, result.environment, published)
-        known = TITLES.get(result.benchmark)
-        title = f"{result.label}: {known}" if known else result.label
         made.append(
             Section(
                 anchor=f"result-{number_ + 1}",
-                title=title,
+                title=titles[number_],
                 result=result,
                 letter=letter,
                 environment=describe(result.environment),
@@ -96,6 +97,8 @@ def render(shown: Sequence[Section]) -> str:
         comparisons=_comparisons(compared, letter_of),
         differences=environment_differences(compared, letter_of),
         more_than_one=len(results) > 1,
+        in_parts=in_parts,
+        most_rows=_MOST_ROWS,
         version=metadata.version("mgpu-utils"),
     )
 
@@ -113,7 +116,8 @@ def environment_table(shown: Sequence[Section]) -> Table:
         ["results", *(", ".join(s.result.label for s in shown if s.letter == letter) for letter in columns)],
     ]
     names = list(dict.fromkeys(name for found in columns.values() for name in found))
-    rows += [[name, *(found.get(name, "not recorded") for found in columns.values())] for name in names]
+    told = ([name, *(found.get(name, "not recorded") for found in columns.values())] for name in names)
+    rows += [row for row in told if any(row[1:])]
     return make_table(["", *(f"environment {letter}" for letter in columns)], rows, "On what was measured")
 
 
@@ -156,6 +160,15 @@ def _comparisons(compared: Sequence[Compared], letter_of: dict[str, str]) -> lis
         ones = [one for one in compared if one.benchmark == name]
         shown.append((TITLES.get(name, name), comparison_table(ones, letter_of), ratio_picture(ones)))
     return shown
+
+
+def _titles(results: Sequence[Result]) -> list[str]:
+    """Return a heading for each result; where two have the same benchmark, their folders tell them apart."""
+    known = [TITLES.get(result.benchmark, "") for result in results]
+    return [
+        result.label if not title else f"{title}: {result.label}" if known.count(title) > 1 else title
+        for result, title in zip(results, known, strict=True)
+    ]
 
 
 def _published() -> pd.DataFrame | None:

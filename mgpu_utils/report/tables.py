@@ -15,9 +15,29 @@ if TYPE_CHECKING:
 
 _NUMBER = re.compile(r"^-?[\d,]*\.?\d+(e[-+]?\d+)?\s?%?x?$")
 _WITH_INTERVAL = re.compile(r"^(.*?) (\[.*\])$")
-_UNITS = (("_per_second", "/s"), ("_seconds", " (s)"), ("_ms", " (ms)"), ("_gib", " (GiB)"), ("_mib", " (MiB)"))
+_UNITS = (
+    ("_per_second", "/s"),
+    ("_seconds", " (s)"),
+    ("_ms", " (ms)"),
+    ("_us", " (us)"),
+    ("_gb_s", " (GB/s)"),
+    ("_gib", " (GiB)"),
+    ("_mib", " (MiB)"),
+    # As PyTorch calls it; it counts in MiB.
+    ("_cap_mb", " cap (MiB)"),
+    ("_bytes", " (bytes)"),
+)
 _COUNTS = ("rounds", "runs")
 _SHARES = ("efficiency", "share", "fraction", "overlap")
+_SHARES_AT_THE_END = ("error", "miss", "overhead", "of_best")
+# What the columns of a comparison are called where nothing around them explains it.
+_IN_FULL = {
+    "speedup": "speed-up over single",
+    "same threads": "speed-up, same threads",
+    "of limit": "share of the limit",
+    "start-up s": "start-up (s)",
+    "peak MiB each": "peak memory each (MiB)",
+}
 
 
 @dataclass(frozen=True)
@@ -60,12 +80,13 @@ def from_frame(frame: pd.DataFrame, caption: str) -> Table:
     """Return the texts of a frame that is formatted already, its index as the first columns."""
     plain = frame.reset_index() if any(name is not None for name in frame.index.names) else frame
     rows = [["" if value is None else str(value) for value in row] for row in plain.itertuples(index=False)]
-    return make_table([str(name) for name in plain.columns], rows, caption)
+    return make_table([_IN_FULL.get(str(name), str(name)) for name in plain.columns], rows, caption)
 
 
 def from_summary(frame: pd.DataFrame, caption: str) -> Table:
     """Return a summary as it lies in ``summary.csv``: ``X``, ``X_low``, ``X_high`` become one column, and columns that
-    hold the same in every row move into the caption."""
+    hold the same in every row move into the caption. Times that are all below a second are shown in milliseconds."""
+    frame = _in_milliseconds(frame)
     columns = [str(name) for name in frame.columns]
     ends = {
         f"{name}{end}" for name in columns for end in ("_low", "_high") if {f"{name}_low", f"{name}_high"} <= {*columns}
@@ -76,7 +97,7 @@ def from_summary(frame: pd.DataFrame, caption: str) -> Table:
     same = [name for name in shown if len(records) > 1 and len(set(texts[name])) == 1 and not ends & {f"{name}_low"}]
     kept = [name for name in shown if name not in same] or shown
     alike = ", ".join(f"{_words(name)} {texts[name][0]}" for name in same if name not in kept and texts[name][0])
-    caption = f"{caption} In every row: {alike}." if alike else caption
+    caption = f"{caption} In every row: {alike}.".strip() if alike else caption
     return make_table(
         [_words(name) for name in kept], [[texts[name][at] for name in kept] for at in range(len(records))], caption
     )
@@ -90,7 +111,7 @@ def number(value: Any, name: str = "") -> str:
         return "yes" if value else "no"
     if not isinstance(value, (int, float)):
         return str(value)
-    if any(word in name for word in _SHARES) and not name.endswith(_COUNTS):
+    if (any(word in name for word in _SHARES) and not name.endswith(_COUNTS)) or name.endswith(_SHARES_AT_THE_END):
         return f"{value:.0%}"
     if float(value).is_integer() and abs(value) < 1e15:
         return f"{int(value):,}" if abs(value) >= 10_000 else str(int(value))
@@ -118,6 +139,20 @@ def _with_interval(row: dict[Any, Any], name: str) -> str:
     if not text or low is None or high is None or math.isnan(low) or low == high:
         return text
     return f"{text} [{number(low, name)}, {number(high, name)}]"
+
+
+def _in_milliseconds(frame: pd.DataFrame) -> pd.DataFrame:
+    changed = frame.copy()
+    for name in map(str, frame.columns):
+        stem = name.removesuffix("_low").removesuffix("_high")
+        if not stem.endswith("seconds") or stem not in frame:
+            continue
+        values = frame[[column for column in (stem, f"{stem}_low", f"{stem}_high") if column in frame]]
+        if all(kind.kind in "fi" for kind in values.dtypes) and values.abs().max().max() < 1:
+            changed[name] = frame[name] * 1e3
+            in_ms = "time_ms" if stem == "seconds" else stem.removesuffix("seconds") + "ms"
+            changed = changed.rename(columns={name: in_ms + name.removeprefix(stem)})
+    return changed
 
 
 def _words(name: str) -> str:

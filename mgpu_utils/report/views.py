@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mgpu_utils.benchmark.settings import SUMMARY
+from mgpu_utils.figures.alt_text import alt_text
 from mgpu_utils.report.embedding import Picture, from_figure, from_file
 from mgpu_utils.report.folders import Result
 from mgpu_utils.report.keys import COMPARISON, descriptions, find_kind, loose_key
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _MOST_ROWS_IN_WORDS = 16
+_LONG_LINE = 120
 _OF_TRAINING_RUNS = {"scaling", "strategy", "samples_per_second_low", "speedup", "efficiency", "limit_share"}
 
 
@@ -30,6 +33,19 @@ class View:
     failures: list[str] = field(default_factory=list)
     busy: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+
+
+def in_parts(line: str) -> tuple[str, list[str]]:
+    """Return a long finding as what it is about and the things that are said of it; a short one has no parts."""
+    if len(line) <= _LONG_LINE:
+        return line, []
+    # At the ends of sentences, or where there is one alone at its semicolons; not inside of brackets.
+    between = r"(?<=\.) (?=[A-Z])" if re.search(r"\. [A-Z]", line) else "; "
+    pieces = re.split(between + r"(?![^()]*\))", line)
+    about = re.match(r"(.*? on \d+(?: ranks over \w+)?|[^:]+): (.+)$", pieces[0], re.DOTALL)
+    if len(pieces) == 1 or about is None:
+        return line, []
+    return about[1], [about[2], *pieces[1:]]
 
 
 def view(result: Result) -> View:
@@ -83,8 +99,9 @@ def _fill_kind(shown: View, result: Result, kind: Any) -> None:
     shown.tables = _tables(table)
     shown.summary = table
     for stem, figure in kind.figures(result.records, table).items():
-        title = stem.replace("_", " ")
-        shown.pictures.append(from_figure(figure, _alt(title, result, lines), title.capitalize()))
+        what, _, of = stem.partition("-")
+        title = what.replace("_", " ").capitalize() + (f": {of}" if of else "")
+        shown.pictures.append(from_figure(figure, f"{title}. {alt_text(figure)}", title))
 
 
 def _tables(summary: pd.DataFrame) -> list[Table]:

@@ -64,18 +64,16 @@ def draw(choice: Choice) -> Figure:
     import matplotlib.pyplot as plt
 
     from mgpu_utils.figures.scaling import bucket_timeline, predicted_scaling
-    from mgpu_utils.figures.style import BLACK, styled
+    from mgpu_utils.figures.style import BLACK, new_figure
 
     step, predicted = choice.predict()
-    with styled():
-        figure, (above, below) = plt.subplots(
-            2, 1, figsize=(7.0, 5.2), layout="constrained", gridspec_kw={"height_ratios": [1.7, 1]}
-        )
+    figure, axes = new_figure(2, panel=(7.0, 2.6), heights=[1.7, 1])
+    above, below = axes[:, 0]
     predicted_scaling([predicted], above, title="ResNet-50 under DDP")
     alone = step.batch / choice.workload().compute
     share = step.samples_per_second / step.devices / alone
     above.plot(step.devices, 100 * share, marker="o", markersize=9, mfc="white", mec=BLACK, linestyle="none")
-    words = f"{step.devices} devices, {step.batch} samples each: {step.seconds * 1e3:.0f} ms a step (predicted)"
+    words = f"{step.devices:,} devices, {step.batch} samples each: {step.seconds * 1e3:.0f} ms a step (predicted)"
     bucket_timeline(step.overlap, below, title=words)
     plt.close(figure)
     return figure
@@ -93,15 +91,20 @@ def explore(start: Choice | None = None) -> Any:
         import ipywidgets  # type: ignore[import-untyped]
         from IPython import get_ipython
         from IPython.display import display
+
+        from mgpu_utils.figures.showing import show_changing
     except ImportError:
         return figure
     if get_ipython() is None:
         return figure
     sliders = _sliders(start, ipywidgets)
+    for slider in sliders.values():
+        # Without one, the pointer over a label shows the word null.
+        slider.tooltip = slider.description
     box = ipywidgets.VBox(list(sliders.values()))
     display(box)
-    shown = display(figure, display_id=True)
-    _connect(sliders, lambda choice: shown.update(draw(choice)))
+    show = show_changing(figure)
+    _connect(sliders, lambda choice: show(draw(choice)))
     return None
 
 

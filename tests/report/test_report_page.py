@@ -13,6 +13,8 @@ from reports import Page, report
 
 from mgpu_utils.report import privacy
 from mgpu_utils.report.embedding import from_file
+from mgpu_utils.report.tables import from_summary
+from mgpu_utils.report.views import in_parts
 
 BUSY = {"seconds": 3.0, "other_cpu_share": 0.42, "steal_share": 0.0}
 
@@ -113,6 +115,76 @@ def test_an_unknown_benchmark_shows_the_table_and_the_pictures_of_its_folder(pag
     assert "laptop/made_up_kind" in page.words
     assert ["a", "1024", "5", "2 [1, 3]"] in page.rows
     assert [text for image in page.of("img") if "figure of the benchmark made_up_kind" in (text := str(image["alt"]))]
+
+
+def test_table_heads_have_units_shares_are_per_cent_and_short_times_milliseconds() -> None:
+    frame = pd.DataFrame({"algbw_gb_s": [1.5, 2.0], "latency_us": [30.0, 40.0], "line_miss": [0.25, -0.1]})
+    frame = frame.assign(half_bandwidth_bytes=[1024, 2048], bucket_cap_mb=[1, 25], samples_per_second=[10.0, 20.0])
+    frame = frame.assign(seconds=[0.002, 0.003], seconds_low=[0.001, 0.002], seconds_high=[0.003, 0.004])
+    table = from_summary(frame.assign(startup_seconds=[0.5, 2.5]), "")
+    assert table.header == [
+        "algbw (GB/s)", "latency (us)", "line miss", "half bandwidth (bytes)", "bucket cap (MiB)", "samples/s",
+        "time (ms)", "startup (s)",
+    ]  # fmt: skip
+    assert [cell.text for cell in table.rows[0]] == ["1.5", "30", "25%", "1024", "1", "10", "2", "0.5"]
+    assert table.rows[0][6].spread == "[1, 3]"
+    assert table.rows[1][2].text == "-10%"
+
+
+@pytest.mark.parametrize(
+    ("line", "about", "parts"),
+    [
+        ("short: a; b", "short: a; b", []),
+        (
+            "net, weak: DDP on 2: 1.05 x single (95 % interval 0.99 to 1.26; 5 rounds): no difference seen; "
+            "0.91 x one process with the same threads; 54% of this machine's limit",
+            "net, weak: DDP on 2",
+            [
+                "1.05 x single (95 % interval 0.99 to 1.26; 5 rounds): no difference seen",
+                "0.91 x one process with the same threads",
+                "54% of this machine's limit",
+            ],
+        ),
+        (
+            "broadcast on 2 ranks over gloo: 174 us latency. It misses by more than 20 % at 4 KiB (22 % slower); "
+            "64 MiB (24 % slower). The rest is near the line.",
+            "broadcast on 2 ranks over gloo",
+            [
+                "174 us latency.",
+                "It misses by more than 20 % at 4 KiB (22 % slower); 64 MiB (24 % slower).",
+                "The rest is near the line.",
+            ],
+        ),
+    ],
+)
+def test_a_long_finding_is_a_list_of_what_is_said_of_one_thing(line: str, about: str, parts: list[str]) -> None:
+    assert in_parts(line) == (about, parts)
+
+
+def test_results_are_named_by_their_benchmark_and_by_their_folder_where_two_have_the_same(
+    page: Page, folder: Path, tmp_path: Path
+) -> None:
+    assert "Compare strategies: laptop" in page.words
+    assert report(folder / "same", "--out", tmp_path / "page.html").status == 0
+    alone = Page(tmp_path / "page.html")
+    assert "Compare strategies: same" not in alone.words
+    assert "Benchmark report: Compare strategies" in alone.text
+
+
+def test_what_is_long_is_folded_and_what_was_measured_here_is_not(folder: Path, tmp_path: Path) -> None:
+    calls = [call(size, number, 1e-3) for number in range(2) for size in range(30)]
+    many = write_result(tmp_path / "many", calls)
+    rows = "\n".join(f"a,{size},2,1,1,1" for size in range(30))
+    (many / "summary.csv").write_text("operation,bytes,rounds,seconds,seconds_low,seconds_high\n" + rows + "\n")
+    assert report(folder / "same", many, "--out", tmp_path / "page.html").status == 0
+    text = Page(tmp_path / "page.html").text
+    folded = "".join(re.findall(r"<details>.*?</details>", text, re.DOTALL))
+    assert "Show all 30 rows" in folded
+    assert "published results</summary>" in folded
+    assert "github.com" in folded
+    shown = re.sub(r"<details>.*?</details>", "", text, flags=re.DOTALL)
+    assert "this result" in shown
+    assert shown.count("<table") >= 3
 
 
 def test_the_comments_of_a_picture_are_left_out(tmp_path: Path) -> None:
