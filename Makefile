@@ -1,4 +1,4 @@
-# lab, bench, doctor, test, notebooks, check, clean. Each sets up .venv first when it is missing or out of date.
+# lab, bench, doctor, test, notebooks, check, book, clean. Each sets up .venv first when it is missing or out of date.
 # Written for GNU Make 3.81 (what macOS ships) and later.
 
 SHELL := /bin/sh
@@ -8,6 +8,9 @@ STAMP := $(VENV)/.installed
 CONFIG ?= compare
 OUT ?= results/$(notdir $(basename $(CONFIG)))-$(shell date +%Y%m%d-%H%M%S)
 ARGS ?=
+# What tests/browser looks for, and the file that names the system.
+BROWSERS ?= chromium chromium-browser google-chrome
+OS_RELEASE ?= /etc/os-release
 
 # The range of pyproject.toml's requires-python.
 PYTHON_FITS := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))
@@ -20,7 +23,7 @@ $(STAMP): moved
 endif
 endif
 
-.PHONY: help lab bench doctor test notebooks check clean moved
+.PHONY: help lab bench doctor test notebooks browser check book clean moved
 
 help:
 	@echo "make lab                      open the course in JupyterLab"
@@ -29,6 +32,7 @@ help:
 	@echo "make test                     run every check and test"
 	@echo "make notebooks                generate the notebooks from sources/"
 	@echo "make check                    ask whether the notebooks are what sources/ generates"
+	@echo "make book                     make a site of the whole course in build/book/ (runs what has changed)"
 	@echo "make clean                    remove .venv and caches; results and answers stay"
 	@echo "ARGS='...' is passed on, PYTHON=python3.12 picks the Python of a new .venv"
 
@@ -41,18 +45,34 @@ bench: $(STAMP)
 doctor: $(STAMP)
 	@exec $(BIN)/mgpu doctor $(ARGS)
 
-test: $(STAMP)
+test: $(STAMP) browser
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/mgpu notebooks check
-	@$(BIN)/pytest $(ARGS)
+	@$(BIN)/pytest --numprocesses 2 --dist loadfile $(ARGS)
+
+# Only root on Debian gets one, as in a container: on anybody's own machine `make test` installs no system package.
+browser:
+	@for name in $(BROWSERS); do if command -v $$name >/dev/null 2>&1; then exit 0; fi; done; \
+	if ! grep -qs '^ID=debian' $(OS_RELEASE) || [ "`id -u`" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then \
+		echo "No Chromium here, so the browser tests are skipped; on Debian, install the package chromium."; exit 0; \
+	fi; \
+	echo "Installing Chromium for the browser tests, with apt-get."; \
+	patience="-o Acquire::Retries=1 -o Acquire::http::Timeout=30"; \
+	if ! said=`{ apt-get update -qq $$patience && DEBIAN_FRONTEND=noninteractive \
+			apt-get install -qq $$patience -y --no-install-recommends chromium; } 2>&1`; then \
+		echo "It could not be installed, so the browser tests are skipped: `printf '%s' "$$said" | tail -n 1`"; \
+	fi
 
 notebooks: $(STAMP)
 	@exec $(BIN)/mgpu notebooks build --execute $(ARGS)
 
 check: $(STAMP)
 	@exec $(BIN)/mgpu notebooks check $(ARGS)
+
+book: $(STAMP)
+	@exec $(BIN)/mgpu book $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -27,6 +28,18 @@ if hasattr(signal, "SIGHUP"):
 def note(request: pytest.FixtureRequest) -> Callable[[str], None]:
     """Takes one line about something measured, never asserted; all are printed when the tests have ended."""
     return request.config.stash.setdefault(_measured, []).append
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    # Where tests run in several processes, each sends its lines to the one that prints.
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["measured"] = session.config.stash.get(_measured, [])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take over what one process of several has measured (a hook of pytest-xdist)."""
+    node.config.stash.setdefault(_measured, []).extend(getattr(node, "workeroutput", {}).get("measured", []))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

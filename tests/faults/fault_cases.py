@@ -282,7 +282,7 @@ STOPS = [
         "pressed in a collective",
         "if not odd:\n    dist.barrier()",
         "stopped.",
-        ("rank 0 waits inside barrier   cell, line 3: dist.barrier()",),
+        ("rank 0 waits inside barrier   cell, line 3: dist.barrier()", "has already finished and will never join"),
         "RankInterrupt",
         restart=True,
         stop=True,
