@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 # After one rank has failed the others get this long to finish or to fail by themselves.
 _GRACE_SECONDS = {"raised": 0.5, "died": 0.3, "mismatched": 0.3}
+# What PyTorch compares itself it refuses on all ranks, and they can go on: that must not be cut short.
+_COMPARED_SECONDS = 10.0
 _STACK_SECONDS = 0.5
 # Python loses an interrupt that arrives where it ignores exceptions, as in a callback of `fork`: hence more than one.
 _INTERRUPT_SECONDS = (1.5, 1.0, 1.0)
@@ -121,6 +123,7 @@ class _Watch:
         look_at = time.monotonic() + _LOOK_SECONDS
         mismatch: Mismatch | None = None
         waited: set[RankState] = set()
+        grace = _COMPARED_SECONDS if self.group._compared_by_torch else _GRACE_SECONDS["mismatched"]
         while self.running:
             now = time.monotonic()
             if now >= deadline:
@@ -135,7 +138,7 @@ class _Watch:
                 if found is not None and mismatch is not None:
                     return True
                 mismatch = found
-                look_at = now + (_GRACE_SECONDS["mismatched"] if mismatch else _LOOK_SECONDS)
+                look_at = now + (grace if mismatch else _LOOK_SECONDS)
             if self.failures:
                 trouble_at = trouble_at or time.monotonic()
                 kind = "died" if any(failure.kind == "died" for failure in self.failures) else "raised"

@@ -65,6 +65,7 @@ class RankGroup:
         self.threads_per_rank = threads_per_rank
         self._kernels: list[RankKernel] = []
         self._lost: dict[int, str] = {}
+        self._compared_by_torch = False
         self.cells = CellIndex(_RANK_SIDE)
         self._busy = threading.Lock()
         self._store: Any = None
@@ -191,6 +192,8 @@ class RankGroup:
             self._store = loopback_store(_START_SECONDS)
         self._generation += 1
         self._lost.clear()
+        # Its process groups then compare the ranks' calls before they make them.
+        self._compared_by_torch = os.environ.get("TORCH_DISTRIBUTED_DEBUG", "").upper() == "DETAIL"
         try:
             for rank in range(self.world_size):
                 env = rank_environment(rank, self.world_size, self._store.port, self.threads_per_rank)

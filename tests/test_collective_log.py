@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 
+import psutil
 import pytest
 
 import mgpu_utils as mgpu
@@ -220,9 +222,17 @@ def test_calls_that_pytorch_itself_compared_are_told_in_its_words_and_the_group_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TORCH_DISTRIBUTED_DEBUG", "DETAIL")
+    code = "import time\nif rank == 1:\n    time.sleep(1)\ndist.all_reduce(torch.ones(1 + rank))"
     with mgpu.start_ranks(2, device="cpu") as ranks:
+        # Rank 0 has made its call and does not answer rank 1's for a while, as on a busy machine.
+        process = psutil.Process(ranks._kernels[0].process.pid)
+        timers = [threading.Timer(0.6, process.suspend), threading.Timer(3.0, process.resume)]
+        for timer in timers:
+            timer.start()
         with pytest.raises(mgpu.RankError, match="Detected mismatch between collectives"):
-            ranks.execute("dist.all_reduce(torch.ones(1 + rank))")
+            ranks.execute(code)
+        for timer in timers:
+            timer.join()
         assert ranks.run(lambda: 1) == [1, 1]
 
 
