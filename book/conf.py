@@ -8,7 +8,13 @@ release = version = metadata.version("mgpu-utils")
 language = "en"
 root_doc = "index"
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "mgpu_utils.book.anchors"]
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "mgpu_utils.book.anchors",
+    "mgpu_utils.book.cell_colours",
+]
 
 # The glossary goes from its title to headings of the third rank, as GitHub shows them best.
 suppress_warnings = ["myst.header"]

@@ -13,12 +13,14 @@ import pytest
 from made_sites import LESSON, REFERENCE, ROOT, Made, small_site, whole_site
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from pygments.token import Keyword, Name
 
 import mgpu_utils
 from mgpu_utils.authoring import find_sources
 from mgpu_utils.benchmark import settings as settings_module
 from mgpu_utils.book import BookError, build
 from mgpu_utils.book.build import STAMP, build_site
+from mgpu_utils.book.cell_colours import CellLexer
 from mgpu_utils.book.executed import Store
 from mgpu_utils.book.pages import Pages
 from mgpu_utils.book.recorded import VARIABLE, use_recorded
@@ -110,6 +112,14 @@ def test_a_lesson_is_shown_with_what_it_printed_raised_and_drew(small: Made) -> 
     raw = (small.out / "notebooks/00_count.html").read_text()
     (image,) = re.findall(r"<img[^>]*_images/[^>]*>", raw)
     assert "Three points" in image, "the figure has lost its alternative text"
+
+
+@pytest.mark.parametrize("magic", ["%%ranks", "%%rank 0", "%%ranks --timeout 5"])
+def test_a_cell_for_the_ranks_is_coloured_as_python(small: Made, magic: str) -> None:
+    assert "highlight-ipython3" in (small.out / "notebooks/00_count.html").read_text(), "the lexer that is replaced"
+    tokens = list(CellLexer().get_tokens(f"{magic}\ndef twice(x):\n    return 2 * x\n"))
+    assert (Keyword, "def") in tokens
+    assert (Name.Function, "twice") in tokens
 
 
 def test_a_page_tells_nothing_of_the_folders_of_the_machine_that_ran_it(small: Made) -> None:
