@@ -78,9 +78,18 @@ clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# .venv/.installing marks an installation that has begun; where it is still there, nothing in .venv is to be trusted.
+# .venv/.installing marks an installation that has begun and holds the number of the shell that does it. Where that shell
+# lives, it is at work; where not, nothing in .venv is to be trusted. ps tells it from a later process of the same number.
 $(STAMP): pyproject.toml constraints.txt
 	@set -eu; \
+	pid=`sed -n '1s/^\([1-9][0-9]*\)$$/\1/p' $(VENV)/.installing 2>/dev/null || true`; \
+	if [ -n "$$pid" ] && kill -0 "$$pid" 2>/dev/null; then \
+		runs=`ps -ww -o args= -p "$$pid" 2>/dev/null` || runs=.installing; \
+		case "$$runs" in *.installing*) \
+			echo "Another make is installing the course into $(VENV) at this moment (process $$pid): wait until it has ended, then run this again." >&2; \
+			exit 1 ;; \
+		esac; \
+	fi; \
 	if [ -e $(VENV)/.installing ] || { [ -e $(VENV) ] && ! $(BIN)/python -c '$(PYTHON_FITS)' 2>/dev/null; }; then \
 		echo "Removing $(VENV): its installation did not finish, or its Python does not fit."; \
 		rm -rf $(VENV); \
@@ -100,16 +109,16 @@ $(STAMP): pyproject.toml constraints.txt
 				"Choose another like this: make lab PYTHON=python3.12" >&2; \
 			exit 1; \
 		fi; \
-		mkdir $(VENV); touch $(VENV)/.installing; \
+		mkdir $(VENV); echo $$$$ > $(VENV)/.installing; \
 		echo "Making $(VENV) with $$python $$version."; \
-		if ! "$$python" -m venv $(VENV) >$(VENV)/.installing 2>&1; then \
-			cat $(VENV)/.installing >&2; \
+		if ! "$$python" -m venv $(VENV) >$(VENV)/install.log 2>&1; then \
+			cat $(VENV)/install.log >&2; \
 			echo "$$python could not make a virtual environment; on Debian and Ubuntu the package python3-venv is missing." >&2; \
 			exit 1; \
 		fi; \
 	fi; \
 	echo "Installing the course into $(VENV): one to ten minutes, once. What pip does is in $(VENV)/install.log"; \
-	touch $(VENV)/.installing; \
+	echo $$$$ > $(VENV)/.installing; \
 	rm -f $(STAMP); \
 	if ! $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off \
 			-c constraints.txt -e '.[test]' >$(VENV)/install.log 2>&1; then \

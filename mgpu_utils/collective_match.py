@@ -113,6 +113,10 @@ class CollectiveMatch:
         """How many collectives the rank has begun in a group in this cell."""
         return self.readers[rank].made().get(group, 0) - self._before[rank].get(group, 0)
 
+    def newest(self, rank: int) -> CollectiveCall | None:
+        """The last that the rank has begun in this cell, also of what cannot be compared."""
+        return self.calls[rank][-1] if self.calls.get(rank) else None
+
     def last(self, rank: int) -> CollectiveCall | None:
         """The rank's last collective in this cell."""
         calls = [call for call in self.calls.get(rank, ()) if call.what.group]

@@ -112,6 +112,14 @@ def locate(frames: list[StackFrame], place_of: Callable[[StackFrame], Place | No
     return waits_in, None
 
 
+def waits_for_work(frames: list[StackFrame], place: Place) -> bool:
+    """Whether a stack stands in the `wait()` of a collective that was called with `async_op=True`.
+
+    That is compiled code, so the learner's own line is the innermost frame; other `wait`s have one of Python's below.
+    """
+    return bool(frames) and is_learner_file(frames[0].file) and ".wait(" in place.text
+
+
 def explain(states: list[RankState]) -> str:
     """Why these ranks cannot finish, and what is usually wrong, in one or two sentences."""
     waiting = [state for state in states if state.state == "running" and state.waits_in]

@@ -19,12 +19,23 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from .collective_log import LogReader, mapped, shared_memory
 
 CHANNELS = ("shell", "iopub", "stdin", "control", "hb")
+
+
+@cache
+def _context() -> Any:
+    """One ZeroMQ context for all ranks: one of each client's own would wait for ever to end while a socket is open."""
+    import zmq
+
+    context = zmq.Context()  # type: ignore[attr-defined]
+    context.linger = 0
+    return context
 
 
 class RankKernel:
@@ -103,12 +114,11 @@ class RankKernel:
             return False
         from jupyter_client import KernelClient
 
-        client = KernelClient()
+        client = KernelClient(context=_context())
         client.load_connection_info(info)
         self._iopub = client.connect_iopub()
         self._shell = client.connect_shell()
         for socket in (self._iopub, self._shell):
-            socket.linger = 0
             # The default of 1,000 waiting messages would drop output of a rank that prints a lot.
             socket.rcvhwm = 0
         self.client = client
@@ -225,11 +235,10 @@ class RankKernel:
         if self._report_fd >= 0:
             os.close(self._report_fd)
             self._report_fd = -1
-        if self.client is not None:
-            for socket in self.sockets:
+        for socket in (self._shell, self._iopub):
+            if socket is not None:
                 socket.close(linger=0)
-            self.client.context.term()
-            self.client = self._shell = self._iopub = None
+        self.client = self._shell = self._iopub = None
         if self.collectives is not None:
             self.collectives.close()
             self.collectives = None

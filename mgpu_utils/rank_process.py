@@ -217,6 +217,13 @@ def _publish(kind: str, content: dict[str, Any], buffers: list[bytes]) -> None:
     )
 
 
+def _cut(text: str, most: int = 20_000) -> str:
+    """The text, or its head and tail where it is long: some libraries put a whole tensor into a message."""
+    if len(text) <= most:
+        return text
+    return f"{text[: most // 2]}\n... ({len(text) - most:,} characters are not shown)\n{text[-most // 2 :]}"
+
+
 def _report_error(etype: type[BaseException], value: BaseException, shown: list[str]) -> None:
     """Send an exception as data: its name, its text, and the frames of the learner's own code."""
     from IPython import get_ipython
@@ -232,7 +239,8 @@ def _report_error(etype: type[BaseException], value: BaseException, shown: list[
         entries.append({"file": value.filename, "line": value.lineno or 0, "name": "<module>", "text": text})
     full = "".join(traceback.format_exception(etype, value, value.__traceback__))
     message = value.msg if isinstance(value, SyntaxError) else str(value)
-    _publish("mgpu_error", {"name": etype.__name__, "message": message, "frames": entries, "full": full}, [])
+    content = {"name": etype.__name__, "message": _cut(message, 4_000), "frames": entries, "full": _cut(full)}
+    _publish("mgpu_error", content, [])
     get_ipython()._last_traceback = shown
     # What the frames hold would live until the next error: data loader workers, activations, whole models.
     sys.last_value = sys.last_traceback = get_ipython().InteractiveTB.tb = None

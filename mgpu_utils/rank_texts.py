@@ -34,7 +34,9 @@ def rank_error(group: RankGroup, failures: list[RankFailure], states: list[RankS
     ordered = sorted(failures, key=lambda f: (f.kind != "died", _is_echo(f), f.rank))
     first = ordered[0]
     same = [f.rank for f in ordered if (f.summary, f.places) == (first.summary, first.places)]
-    summary = first.summary.replace("was ended", "were ended", 1) if len(same) > 1 else first.summary
+    summary = first.summary
+    if len(same) > 1:
+        summary = summary.replace("was ended", "were ended", 1).replace("ended itself", "ended themselves", 1)
     lines = [f"{number_ranks(sorted(same))} {summary}", *shown_places(first.places)]
     lines += _also(f for f in ordered if f.rank not in same)
     failed = {f.rank for f in ordered}
@@ -46,6 +48,8 @@ def rank_error(group: RankGroup, failures: list[RankFailure], states: list[RankS
     if "Default process group has not been initialized" in first.message:
         lines.append("The process group of these ranks was destroyed; `ranks.restart()` makes a new one.")
         about = "no group"
+    if "initialize the default process group twice" in first.message:
+        lines.append("These ranks have a process group already, made for them at their start: leave that call out.")
     if first.message.startswith("the value returned by"):
         about = "not sent"
     if hint := memory_hint(f"{first.name}: {first.message}"):

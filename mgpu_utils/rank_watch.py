@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .collective_log import What
 from .collective_match import CollectiveMatch, Mismatch
-from .hangs import RankState, StackFrame, describe_exit, locate, main_stack, split_report
+from .hangs import RankState, StackFrame, describe_exit, locate, main_stack, split_report, waits_for_work
 from .memory_kills import out_of_memory_kills
 from .private_text import without_private
 from .rank_errors import Place, RankFailure, RankInterrupt
@@ -247,7 +247,11 @@ class _Watch:
                 ]
                 states.append(RankState(outcome.rank, kind))
                 continue
-            waits_in, place = locate(main_stack(outcome.stacks.text if outcome.stacks else ""), self._place)
+            frames = main_stack(outcome.stacks.text if outcome.stacks else "")
+            waits_in, place = locate(frames, self._place)
+            if waits_in is None and place is not None and waits_for_work(frames, place):
+                call = self.match.newest(outcome.rank)
+                waits_in = call.what.operation if call else "wait"
             stopped = place is None and outcome.kernel.is_stopped()
             states.append(RankState(outcome.rank, "running", waits_in, place, stopped))
         return states

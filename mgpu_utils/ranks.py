@@ -18,7 +18,7 @@ from typing import Any
 from .devices import plan
 from .learner_code import CellIndex
 from .planning import Plan
-from .rank_errors import BadArgument, RankError
+from .rank_errors import BadArgument, RankError, RankInterrupt
 from .rank_kernel import RankKernel
 from .rank_outcome import Request
 from .rank_output import OutputView
@@ -32,6 +32,8 @@ _PEER_SECONDS = 86_400.0
 _RANK_SIDE = "__import__('mgpu_utils.rank_process').rank_process"
 _RUN_FUNCTION = f"{_RANK_SIDE}.run_function()"
 _current: RankGroup | None = None
+_started: list[RankGroup] = []
+_starting = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,7 @@ class RankGroup:
         self._kernels: list[RankKernel] = []
         self._lost: dict[int, str] = {}
         self._compared_by_torch = False
+        self._of_start_ranks = False
         self.cells = CellIndex(_RANK_SIDE)
         self._busy = threading.Lock()
         self._store: Any = None
@@ -126,6 +129,10 @@ class RankGroup:
             ValueError: there is no such rank.
             RankError, RankTimeout: as for `run`.
         """
+        if not isinstance(code, str):
+            raise BadArgument(
+                f"execute takes source code as text, not {type(code).__name__}; a function goes to `run`."
+            )
         if rank is not None and (isinstance(rank, bool) or rank not in range(self.world_size)):
             raise BadArgument(f"there is no rank {rank!r}: this group has ranks 0 to {self.world_size - 1}.")
         chosen = range(self.world_size) if rank is None else [rank]
@@ -162,8 +169,13 @@ class RankGroup:
 
     def restart(self) -> None:
         """End every rank and start the group afresh; names defined on the ranks are gone."""
+        global _current
         self._end()
         self._start()
+        if _current is None:
+            _current = self
+        if self._of_start_ranks and self not in _started:
+            _started.append(self)
 
     def shutdown(self) -> None:
         """End every rank. Safe to call twice; leaves no process."""
@@ -218,22 +230,29 @@ class RankGroup:
             watch(self, requests, OutputView(list(requests)), timeout=_START_SECONDS, show_output=False)
             for kernel in self._kernels:
                 kernel.delete_keys()
-        except BaseException:
+        except BaseException as error:
             self._end()
             self._store = None
+            if isinstance(error, KeyboardInterrupt):
+                raise RankInterrupt(
+                    "stopped while the ranks were starting, so none runs now: start them again."
+                ) from None
             raise
 
     def _end(self) -> None:
         if os.getpid() != self._owner:
             return
-        kernels, self._kernels = self._kernels, []
-        for kernel in kernels:
-            kernel.ask_to_leave()
-        deadline = time.monotonic() + 0.5
-        while time.monotonic() < deadline and any(kernel.process.poll() is None for kernel in kernels):
-            time.sleep(0.01)
-        for kernel in kernels:
-            kernel.kill()
+        try:
+            for kernel in self._kernels:
+                kernel.ask_to_leave()
+            deadline = time.monotonic() + 0.5
+            while time.monotonic() < deadline and any(kernel.process.poll() is None for kernel in self._kernels):
+                time.sleep(0.01)
+        finally:
+            # Also when this is interrupted; a rank is forgotten only when it is gone.
+            while self._kernels:
+                self._kernels[-1].kill()
+                self._kernels.pop()
 
 
 def start_ranks(
@@ -261,11 +280,16 @@ def start_ranks(
     except ValueError as error:
         raise BadArgument(str(error)) from None
     seconds = checked_timeout(timeout)
-    if _current is not None:
-        _current.shutdown()
-    _register_magics()
-    _current = RankGroup(chosen, seconds, threads_per_rank)
-    return _current
+    with _starting:
+        # One of them may have been restarted after another took its place.
+        for group in _started:
+            group.shutdown()
+        _started.clear()
+        _register_magics()
+        _current = RankGroup(chosen, seconds, threads_per_rank)
+        _current._of_start_ranks = True
+        _started.append(_current)
+        return _current
 
 
 def checked_timeout(seconds: float) -> float:
@@ -274,7 +298,7 @@ def checked_timeout(seconds: float) -> float:
     Raises:
         ValueError: it is not a number above 0.
     """
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < float("inf"):
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < sys.float_info.max:
         raise BadArgument(f"timeout must be a number of seconds above 0, not {seconds!r}.")
     return float(seconds)
 
@@ -292,8 +316,8 @@ def current_group() -> RankGroup:
 
 @atexit.register
 def _shut_down_at_exit() -> None:
-    if _current is not None:
-        _current.shutdown()
+    for group in _started:
+        group.shutdown()
 
 
 def _register_magics() -> None:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from mgpu_utils.authoring import find_sources, generate, read_notebook, write_text
+from mgpu_utils.authoring import Source, find_sources, generate, read_notebook, write_text
 from mgpu_utils.lesson_source import AuthoringError
 from mgpu_utils.notebook_execution import execute_notebook
+from mgpu_utils.output_folder import find_fault
 
 TEMPLATE = Path(__file__).with_name("slide_show")
 SHIPPED_REVEAL = TEMPLATE / "reveal"
@@ -34,28 +35,50 @@ def make_slides(
     run: bool = True,
     reveal: Path | None = None,
     timeout: float = 300.0,
+    tell: Callable[[str], None] = print,
 ) -> list[Path]:
     """Write FOLDER/NN_name.slides.html for the lessons called `names` (none: all) and return the paths.
 
-    A name that ends in .ipynb is a notebook file, shown with the outputs it holds. Raises AuthoringError.
+    A name that ends in .ipynb is a notebook file, shown with the outputs it holds. `tell` is called with a line before
+    each run. Raises AuthoringError; for names and places that do not fit before anything is run.
     """
     files = [Path(name) for name in names if name.endswith(".ipynb")]
     lessons = [name for name in names if not name.endswith(".ipynb")]
     if missing := [file for file in files if not file.is_file()]:
         raise AuthoringError(f"there is no notebook {missing[0]}; a lesson is named by its number, as in 05.")
     library = read_reveal(reveal or SHIPPED_REVEAL)
-    sources = (
-        [source for source in find_sources(root, lessons) if source.kind == "lesson"] if lessons or not files else []
-    )
+    sources = _find_lessons(root, lessons) if lessons or not files else []
+    if fault := find_fault(folder, "--out"):
+        raise AuthoringError(fault)
     written = []
     for source in sources:
         notebook = generate(source.path, solutions=solutions)
         if run:
+            tell(f"{source.name}: running it")
             notebook = execute_notebook(notebook, source.name, source.notebook.parent, timeout=timeout)
         elif not solutions and source.notebook.is_file():
             notebook = read_notebook(source.notebook)
         written.append(_write(notebook, source.name, folder, library))
     return written + [_write(read_notebook(file), file.stem, folder, library) for file in files]
+
+
+def _find_lessons(root: Path, names: Sequence[str]) -> list[Source]:
+    """The lessons whose names start with one of `names` (none: all). Raises AuthoringError for a name without one."""
+    sources = find_sources(root)
+    lessons = [source for source in sources if source.kind == "lesson"]
+    for name in names:
+        if any(source.name.startswith(name) for source in lessons):
+            continue
+        for source in sources:
+            if source.name.startswith(name):
+                file = source.notebook.relative_to(root).as_posix()
+                raise AuthoringError(
+                    f"{source.name} is a benchmark, not a lesson; its slides are made from the notebook file, with the "
+                    f"outputs it holds: mgpu slides {file}"
+                )
+        known = ", ".join(source.name for source in lessons) or "none"
+        raise AuthoringError(f"no lesson is called {name!r}; there are: {known}.")
+    return [source for source in lessons if not names or source.name.startswith(tuple(names))]
 
 
 def read_reveal(folder: Path) -> dict[str, str]:

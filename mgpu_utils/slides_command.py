@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import math
+import sys
 from pathlib import Path
 from typing import Any
+
+_INTERRUPTED = 130
 
 
 def add_parser(subparsers: Any) -> None:
@@ -35,10 +39,27 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the slides, print their paths, return 0. Raises AuthoringError for bad input and lessons that fail."""
+    """Write the slides, print their paths, return 0, or 130 where it was interrupted.
+
+    Raises AuthoringError for bad input and lessons that fail.
+    """
+    from mgpu_utils.end_signals import ending_as_at_ctrl_c
+
+    with ending_as_at_ctrl_c():
+        try:
+            return _make(options)
+        except KeyboardInterrupt:
+            print("mgpu slides: stopped", file=sys.stderr)
+            return _INTERRUPTED
+
+
+def _make(options: argparse.Namespace) -> int:
     from mgpu_utils.authoring import find_root
+    from mgpu_utils.lesson_source import AuthoringError
     from mgpu_utils.slides import make_slides
 
+    if not 0 < options.timeout < math.inf:
+        raise AuthoringError(f"--timeout is {options.timeout:g}; it takes a number of seconds above 0.")
     only_files = bool(options.names) and all(name.endswith(".ipynb") for name in options.names)
     root = options.root or (Path.cwd() if only_files else find_root())
     for path in make_slides(
@@ -49,6 +70,7 @@ def run(options: argparse.Namespace) -> int:
         run=not options.no_run,
         reveal=options.reveal,
         timeout=options.timeout,
+        tell=lambda line: print(line, file=sys.stderr, flush=True),
     ):
         print(path)
     return 0

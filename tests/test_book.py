@@ -250,6 +250,53 @@ def test_a_folder_with_other_files_is_not_written_over(tmp_path: Path, capsys: p
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
+@pytest.mark.parametrize("held", ["mine.txt", "html/mine.txt", ".lock,mine.txt"])
+def test_a_folder_with_other_files_is_not_worked_in(
+    tmp_path: Path, held: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in held.split(","):
+        (tmp_path / "w" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "w" / name).write_text("precious")
+    assert main(["book", "--root", str(ROOT), "--out", str(tmp_path / "o"), "--work", str(tmp_path / "w")]) == 2
+    (told,) = capsys.readouterr().err.splitlines()
+    assert told.endswith("; name another --work.")
+    assert [path.name for path in tmp_path.iterdir()] == ["w"]
+    assert sum(path.is_file() for path in (tmp_path / "w").rglob("*")) == len(held.split(","))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--work", "{file}"], "a is a file; --work names a folder."),
+        (["--out", "{file}"], "a is a file; --out names a folder."),
+        (["--out", "{file}/x/y"], "a is a file; name another --out."),
+        (["--timeout", "-1"], "--timeout is -1; it takes a number of seconds above 0."),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_sentence_before_anything_is_made(
+    tmp_path: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a").write_text("precious")
+    places = ["--out", str(tmp_path / "o"), "--work", str(tmp_path / "w")]
+    given = [argument.replace("{file}", str(tmp_path / "a")) for argument in arguments]
+    assert main(["book", "--root", str(ROOT), *places, *given, "--no-execute"]) == 2
+    (told,) = capsys.readouterr().err.splitlines()
+    assert told.startswith("mgpu book: ")
+    assert told.endswith(message)
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="no /proc here")
+def test_a_site_for_a_place_that_the_system_keeps_to_itself_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    places = ["--out", "/proc/x", "--work", str(tmp_path / "w")]
+    assert main(["book", "--root", str(ROOT), *places, "--no-execute"]) == 2
+    (told,) = capsys.readouterr().err.splitlines()
+    assert told.startswith("mgpu book: /proc")
+    assert told.endswith("name another --out.")
+
+
 def test_missing_packages_are_named_with_the_command_that_installs_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,9 @@ import shutil
 import stat
 import subprocess
 import sys
+import time
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -125,7 +127,10 @@ case "$1 $2" in
 "-m venv")
     mkdir -p "$3/bin"; cp "$0" "$3/bin/python"
     printf '#!/bin/sh\\necho "mgpu $*"\\n' > "$3/bin/mgpu"; chmod +x "$3/bin/mgpu" ;;
-"-m pip") echo "$@" >> pip-calls; test ! -e pip-fails || { echo "ERROR: no such version" >&2; exit 1; } ;;
+"-m pip")
+    echo "$@" >> pip-calls
+    while test -e pip-waits; do sleep 0.1; done
+    test ! -e pip-fails || { echo "ERROR: no such version" >&2; exit 1; } ;;
 *) exec "{python}" "$@" ;;
 esac
 """
@@ -200,6 +205,48 @@ def test_an_update_that_failed_never_passes_as_complete(clone: Path) -> None:
     assert "mgpu lab" not in make(clone, "lab").stdout
     (clone / "pip-fails").unlink()
     assert "Removing .venv" in make(clone, "lab").stdout
+
+
+@needs_make
+@pytest.mark.parametrize("update", [False, True], ids=["first", "update"])
+def test_a_second_make_leaves_an_installation_that_is_at_work_alone(clone: Path, update: bool) -> None:
+    if update:
+        make(clone, "lab")
+        os.utime(clone / ".venv/.installed", (0, 0))
+    calls = installs(clone) + 1
+    (clone / "pip-waits").touch()
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(make, clone, "lab")
+        try:
+            while installs(clone) < calls:
+                assert not first.done(), first.result().stderr
+                time.sleep(0.05)
+            (clone / ".venv/of-the-first").touch()
+            second = make(clone, "doctor")
+        finally:
+            (clone / "pip-waits").unlink()
+        assert second.returncode != 0
+        assert second.stdout == ""
+        assert re.match(r"Another make is installing .* \(process \d+\): wait ", second.stderr), second.stderr
+        assert first.result().returncode == 0, first.result().stderr
+    assert (clone / ".venv/of-the-first").exists()
+    assert make(clone, "doctor").stdout == "mgpu doctor\n"
+    assert installs(clone) == calls
+
+
+@needs_make
+@pytest.mark.parametrize("left", ["ended", "other", "empty"])
+def test_an_installation_that_was_interrupted_is_begun_anew(clone: Path, left: str) -> None:
+    make(clone, "lab")
+    ended = subprocess.run(["sh", "-c", "echo $$"], capture_output=True, text=True, check=True).stdout
+    (clone / ".venv/.installed").unlink()
+    if left == "other" and shutil.which("ps") is None:
+        pytest.skip("without ps a process is known by its number alone")
+    (clone / ".venv/.installing").write_text({"ended": ended, "other": f"{os.getpid()}\n", "empty": ""}[left])
+    again = make(clone, "lab")
+    assert again.returncode == 0, again.stderr
+    assert "Removing .venv: its installation did not finish" in again.stdout
+    assert installs(clone) == 2
 
 
 @needs_make

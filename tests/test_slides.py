@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import nbformat
+import psutil
 import pytest
 
+from mgpu_utils.process_tree import kill_tree
 from mgpu_utils.slides import SHIPPED_REVEAL, make_slides, read_reveal, render, split_text, with_slide_types
 from mgpu_utils.slides_command import add_parser
 
@@ -134,7 +141,13 @@ def test_a_teachers_own_notebook_is_presented_with_the_outputs_it_holds(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["77"], "no source is called '77'"),
+        (["99"], r"^no lesson is called '99'; there are: 00_start_here, (?!.*compare_strategies)"),
+        (
+            ["01_compare_strategies"],
+            r"is a benchmark, .* from the notebook file, .*: mgpu slides benchmarks/01_compare_strategies\.ipynb$",
+        ),
+        (["00", "--timeout", "-3"], "--timeout is -3; it takes a number of seconds above 0"),
+        (["00", "--timeout", "nan"], "a number of seconds above 0"),
         (["gone.ipynb"], r"no notebook gone.ipynb"),
         (["00", "--reveal", "nowhere"], "nowhere holds no dist/reveal.js"),
     ],
@@ -143,6 +156,85 @@ def test_bad_input_gets_one_sentence_and_no_file(arguments: list[str], message: 
     with pytest.raises(ValueError, match=message):
         command(*arguments, "--no-run", "--root", str(ROOT), "--out", str(tmp_path / "talk"))
     assert not (tmp_path / "talk").exists()
+
+
+SLOW = """\
+# %% [markdown]
+# # Wait
+
+# %%
+import os, pathlib, time
+import mgpu_utils as mgpu
+
+mgpu.start_ranks(2)
+
+# %%
+pathlib.Path("started").write_text(str(os.getpid()))
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def waiting(tmp_path: Path) -> Path:
+    """A course whose one lesson starts ranks and then waits; notebooks/started holds its kernel's number."""
+    (tmp_path / "sources/lessons").mkdir(parents=True)
+    (tmp_path / "sources/lessons/00_wait.py").write_text(SLOW)
+    return tmp_path
+
+
+@pytest.mark.parametrize("beneath", [False, True], ids=["a file", "in a file"])
+def test_a_place_that_cannot_be_written_is_refused_before_anything_runs(
+    waiting: Path, beneath: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    taken = waiting / "taken"
+    taken.write_text("precious")
+    out = taken / "x" if beneath else taken
+    message = "cannot be made: .*taken is a file; name another --out" if beneath else "is a file; --out names a folder"
+    with pytest.raises(ValueError, match=message):
+        command("00", "--root", str(waiting), "--out", str(out))
+    assert capsys.readouterr().err == ""
+    assert taken.read_text() == "precious"
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="no /proc here")
+def test_a_folder_that_the_system_does_not_let_make_is_refused_before_anything_runs(
+    waiting: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ValueError, match=r"^/proc/x/y cannot be made: .*; name another --out"):
+        command("00", "--root", str(waiting), "--out", "/proc/x/y")
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of this kind are POSIX's")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["kill", "Ctrl-C"])
+def test_it_says_what_it_runs_and_a_signal_ends_all_of_it(waiting: Path, number: signal.Signals) -> None:
+    scratch = waiting / "scratch"
+    scratch.mkdir()
+    arguments = [sys.executable, "-m", "mgpu_utils.cli", "slides", "--root", str(waiting), "--out", str(waiting / "o")]
+    started = waiting / "notebooks/started"
+    family: list[psutil.Process] = []
+    with subprocess.Popen(
+        arguments, env=os.environ | {"TMPDIR": str(scratch)}, stderr=subprocess.PIPE, text=True, cwd=ROOT
+    ) as made:
+        try:
+            while not started.exists() or not started.read_text():
+                assert made.poll() is None, made.stderr and made.stderr.read()
+                time.sleep(0.05)
+            family = psutil.Process(made.pid).children(recursive=True)
+            assert int(started.read_text()) in [process.pid for process in family]
+            assert list(scratch.glob("mgpu-run-*"))
+            made.send_signal(number)
+            assert made.wait() == 130
+            _, alive = psutil.wait_procs(family, timeout=5)
+            assert alive == []
+        finally:
+            for process in family:
+                kill_tree(process.pid)
+            kill_tree(made.pid)
+        assert made.stderr is not None
+        assert made.stderr.read() == "00_wait: running it\nmgpu slides: stopped\n"
+    assert list(scratch.glob("mgpu-run-*")) == []
+    assert not (waiting / "o").exists()
 
 
 def test_the_library_is_shipped_with_its_licence_and_origin() -> None:

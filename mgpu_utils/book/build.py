@@ -19,6 +19,7 @@ from mgpu_utils.book.pages import Pages
 from mgpu_utils.book.site_check import find_faults
 from mgpu_utils.file_lock import locked
 from mgpu_utils.notebook_execution import run_bounded
+from mgpu_utils.output_folder import find_fault
 
 SETTINGS = "book"
 #: In the site: a hash of everything it was made from.
@@ -26,6 +27,10 @@ STAMP = ".made-from"
 _PACKAGE = Path(__file__).resolve().parents[1]
 _TOOLS = ("Sphinx", "myst-nb", "myst-parser", "furo")
 _SPHINX_SECONDS = 600.0
+_LOCK = ".lock"
+_MADE_ANEW = ("pages", "files", "html", "doctrees")
+# All that lies in the folder of --work; myst-nb makes jupyter_execute.
+_OURS = {_LOCK, "executed", "executed-solutions", "jupyter_execute", "warnings.txt", "faults.txt", *_MADE_ANEW}
 
 
 def build_site(
@@ -52,16 +57,16 @@ def build_site(
         tell: called with each line that says what is being done.
 
     Raises: AuthoringError for a notebook that does not run through; BookError for anything that Sphinx or the check
-        of the finished site complains of, for missing packages, and for an `out` that holds other files.
+        of the finished site complains of, for missing packages, and for an `out` or `work` that holds other files or
+        cannot be written.
     """
     _check_tools()
-    if out.exists() and not (out.is_dir() and ((out / STAMP).is_file() or not any(out.iterdir()))):
-        raise BookError(f"{out} holds something else than a site made by this command; name another --out.")
+    _check_places(out, work)
     with _alone(work):
         kept = work / ("executed-solutions" if solutions else "executed")
         store = Store(kept, results=results, solutions=solutions, execute=execute, timeout=timeout, tell=tell)
         shown = store.show(root, find_sources(root))
-        for name in ("pages", "files", "html", "doctrees"):
+        for name in _MADE_ANEW:
             shutil.rmtree(work / name, ignore_errors=True)
         pages = Pages(root, work / "pages", work / "files")
         pages.write(shown, solutions=solutions)
@@ -80,8 +85,25 @@ def build_site(
         if faults:
             raise BookError(_first_of(faults, "fault", work / "faults.txt"))
         write_text(work / "html" / STAMP, made_from)
-        _put_in_place(work / "html", out)
+        try:
+            _put_in_place(work / "html", out)
+        except OSError as error:
+            raise BookError(f"the site cannot be put at {out}: {error.strerror or error}.") from None
     return True
+
+
+def _check_places(out: Path, work: Path) -> None:
+    # The site is made beside its place and then moved there.
+    beside = out.parent if not out.exists() or out.is_dir() else out
+    if fault := find_fault(beside, "--out") or find_fault(work, "--work"):
+        raise BookError(fault)
+    if out.is_dir() and not (out / STAMP).is_file() and any(out.iterdir()):
+        raise BookError(f"{out} holds something else than a site made by this command; name another --out.")
+    held = {path.name for path in work.iterdir()} if work.is_dir() else set()
+    foreign = sorted(name for name in held - _OURS if not name.startswith("."))
+    if held and (foreign or _LOCK not in held):
+        shown = foreign[0] if foreign else sorted(held)[0]
+        raise BookError(f"{work} holds something else than what this command keeps ({shown}); name another --work.")
 
 
 def _check_tools() -> None:
@@ -98,7 +120,7 @@ def _check_tools() -> None:
 def _alone(work: Path) -> Iterator[None]:
     work.mkdir(parents=True, exist_ok=True)
     try:
-        with locked(work / ".lock", patience=0.0):
+        with locked(work / _LOCK, patience=0.0):
             yield
     except TimeoutError:
         raise BookError(f"another call is making a site in {work} at this moment; wait for it.") from None

@@ -10,6 +10,7 @@ from mgpu_utils.classroom.lessons import course_version, load_lessons
 from mgpu_utils.classroom.limits import Limits
 from mgpu_utils.classroom.mark_records import Record, read_records, record_of, records_path, write_records
 from mgpu_utils.classroom.marking import MarkingError, mark_submission
+from mgpu_utils.classroom.out_path import writing_to
 from mgpu_utils.classroom.roster import Roster
 from mgpu_utils.classroom.submissions import Submission, counted, find_submissions
 
@@ -35,8 +36,8 @@ def mark_folder(
         lessons: only these, as in `05`.
         again: mark also what did not change.
 
-    Raises ValueError for a folder without submissions, and MarkingError when marking does not work here or a
-    submission changed the course's own files; what was marked before stays written.
+    Raises ValueError for a folder without submissions and for grades that cannot be written, and MarkingError when
+    marking does not work here or a submission changed the course's own files; what was marked before stays written.
     """
     limits = limits or Limits()
     course = load_lessons(root, lessons)
@@ -59,8 +60,9 @@ def mark_folder(
 
     def write() -> list[Record]:
         done = [records[one] for one in current if one in records]
-        write_records(records_path(grades), done)
-        write_grades(grades, grades_table(done, course, layout, roster))
+        with writing_to(grades, "the grades"):
+            write_records(records_path(grades), done)
+            write_grades(grades, grades_table(done, course, layout, roster))
         return done
 
     for one in current:

@@ -71,13 +71,32 @@ class Lesson:
         )
 
 
+def lesson_sources(root: Path, names: Sequence[str] = ()) -> list[Source]:
+    """The lessons below `root`, or those whose file name starts with one of `names`; no benchmarks.
+
+    Raises AuthoringError for a name that is no lesson's, with those that are.
+    """
+    sources = find_sources(root)
+    lessons = [source for source in sources if source.kind == "lesson"]
+    wanted = tuple(Path(name).stem for name in names)
+    for name, start in zip(names, wanted, strict=True):
+        if any(lesson.name.startswith(start) for lesson in lessons):
+            continue
+        known = ", ".join(lesson.name for lesson in lessons) or "none"
+        benchmark = next((source.name for source in sources if source.name.startswith(start)), "")
+        what = f"{benchmark} is a benchmark notebook, which holds no exercises" if benchmark else ""
+        raise AuthoringError(f"{what or f'no lesson is called {name!r}'}; the lessons are: {known}.")
+    return [lesson for lesson in lessons if not wanted or lesson.name.startswith(wanted)]
+
+
 def load_lessons(root: Path, names: Sequence[str] = ()) -> list[Lesson]:
     """The lessons with exercises below `root`; raises AuthoringError when there is none, or an unknown name."""
-    lessons = [_load(source) for source in find_sources(root, names) if source.kind == "lesson"]
-    lessons = [lesson for lesson in lessons if lesson.exercises]
-    if not lessons:
-        raise AuthoringError(f"no lesson of {root} holds an exercise, so there is nothing to mark.")
-    return lessons
+    lessons = [_load(source) for source in lesson_sources(root, names)]
+    with_exercises = [lesson for lesson in lessons if lesson.exercises]
+    if not with_exercises:
+        which = ", ".join(lesson.name for lesson in lessons) if names else f"no lesson of {root}"
+        raise AuthoringError(f"{which} {'has no' if names else 'holds an'} exercise, so there is nothing to mark.")
+    return with_exercises
 
 
 def course_version(root: Path) -> str:

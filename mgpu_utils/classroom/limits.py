@@ -76,14 +76,15 @@ def run_limited(
     mark = secrets.token_hex(16)
     lines: queue.Queue[str] = queue.Queue()
     with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(
-            command, cwd=cwd, env={**env, _MARK: mark}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
-        )
-        threading.Thread(target=_read_lines, args=(process.stdout, lines), daemon=True).start()
-        threading.Thread(target=_send, args=(process.stdin, job), daemon=True).start()
         reason, peak = "", 0
         deadline = time.monotonic() + seconds
+        process: subprocess.Popen[bytes] | None = None
         try:
+            process = subprocess.Popen(
+                command, cwd=cwd, env={**env, _MARK: mark}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
+            )
+            threading.Thread(target=_read_lines, args=(process.stdout, lines), daemon=True).start()
+            threading.Thread(target=_send, args=(process.stdin, job), daemon=True).start()
             while process.poll() is None and not reason:
                 with suppress(queue.Empty):
                     on_line(lines.get(timeout=_LOOK_SECONDS))
@@ -97,8 +98,10 @@ def run_limited(
                     reason = "time"
             status = None if reason else process.poll()
         finally:
-            kill_tree(process.pid, seconds=2.0)
-            process.wait()
+            if process is not None:
+                kill_tree(process.pid, seconds=2.0)
+                process.wait()
+            # Also where the interruption came while it was being started.
             _kill_marked(mark)
         _drain(lines, on_line)
         log.seek(0, os.SEEK_END)

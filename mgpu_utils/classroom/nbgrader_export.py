@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mgpu_utils.authoring import dumps, find_sources, generate, write_text
+from mgpu_utils.authoring import dumps, generate, write_text
 from mgpu_utils.classroom.check_calls import take_checks
+from mgpu_utils.classroom.lessons import lesson_sources
 from mgpu_utils.lesson_source import PLACEHOLDER, AuthoringError, cell_ids, header_lines
 
 _CONFIG = """\
@@ -31,8 +32,8 @@ def export_course(root: Path, folder: Path, names: Sequence[str] = ()) -> list[P
     the check's card and no error; the assertion that marks is a hidden test.
     """
     written = []
-    for source in find_sources(root, names):
-        if source.kind == "lesson" and (notebook := _assignment(source.path)) is not None:
+    for source in lesson_sources(root, names):
+        if (notebook := _assignment(source.path)) is not None:
             path = folder / "source" / source.name / f"{source.name}.ipynb"
             write_text(path, dumps(notebook))
             written.append(path)

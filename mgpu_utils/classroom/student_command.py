@@ -45,8 +45,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def _student(options: argparse.Namespace) -> int:
     from mgpu_utils.authoring import find_root
     from mgpu_utils.classroom.nbgrader_export import export_course
+    from mgpu_utils.classroom.out_path import writing_to
     from mgpu_utils.classroom.platforms import this_platform, this_python
     from mgpu_utils.classroom.student_pack import make_pack
+    from mgpu_utils.end_signals import ending_as_at_ctrl_c
 
     root = options.root or find_root()
     if (options.platform or options.python) and not options.offline:
@@ -54,12 +56,19 @@ def _student(options: argparse.Namespace) -> int:
     if options.nbgrader:
         if options.offline:
             raise ValueError("--nbgrader makes a folder for teachers, which holds no wheels; leave --offline out.")
-        written = export_course(root, options.out, options.names)
+        with writing_to(options.out, "the course folder"):
+            written = export_course(root, options.out, options.names)
         print(f"{len(written)} assignments: {options.out / 'source'}; next: cd {options.out}, nbgrader db upgrade,")
         print(f"nbgrader generate_assignment {written[0].stem}")
         return 0
     platforms = (options.platform or [this_platform()]) if options.offline else []
     pythons = (options.python or [this_python()]) if options.offline else PYTHONS
-    pack = make_pack(root, options.out, names=options.names, platforms=platforms, pythons=pythons)
-    print(f"{pack.folder}: {pack.folder_bytes / 1e6:.0f} MB; {pack.archive}: {pack.archive_bytes / 1e6:.0f} MB")
+    with writing_to(options.out, "the pack"), ending_as_at_ctrl_c():
+        pack = make_pack(root, options.out, names=options.names, platforms=platforms, pythons=pythons)
+    print(f"{pack.folder}: {_megabytes(pack.folder_bytes)}; {pack.archive}: {_megabytes(pack.archive_bytes)}")
     return 0
+
+
+def _megabytes(size: int) -> str:
+    """`0.8 MB`, and without a decimal from 10 MB on."""
+    return f"{size / 1e6:.1f} MB" if size < 9.95e6 else f"{size / 1e6:.0f} MB"

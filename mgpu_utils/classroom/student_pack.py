@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import tempfile
@@ -11,13 +10,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mgpu_utils.authoring import dumps, find_sources, generate, keep_outputs, read_notebook
+from mgpu_utils.authoring import Source, dumps, find_sources, generate, keep_outputs, read_notebook
+from mgpu_utils.classroom.lessons import lesson_sources
 from mgpu_utils.classroom.own_wheel import build_own_wheel
+from mgpu_utils.classroom.pack_contents import START, refuse_to_lose, write_manifest
 from mgpu_utils.classroom.platforms import PYTHONS, known_platforms
 from mgpu_utils.classroom.start_page import start_page
 from mgpu_utils.classroom.wheel_download import download_wheels, lowest_python
 
-MANIFEST = "pack.json"
 _PAGES = ("glossary.md", "troubleshooting.md", "claims.md", "benchmarks.md")
 
 
@@ -42,20 +42,24 @@ def make_pack(
 ) -> Pack:
     """Write a pack to `folder` and to `folder.zip`; with `platforms` it installs without a network on these.
 
-    Both are written beside their place and moved there when they are complete. Raises ValueError for a folder that
-    holds something else, an unknown platform or Python, and wheels that cannot be had.
+    Both are written beside their place and moved there when they are complete. A pack that is there already is
+    replaced when it is as it was written. Raises ValueError for a folder or a zip that holds something else, an
+    unknown platform, Python or lesson, and wheels that cannot be had; OSError where nothing can be written.
     """
     chosen = known_platforms(platforms)
     unknown = [python for python in pythons if python not in PYTHONS]
     if unknown or not pythons:
         raise ValueError(f"the course runs on Python {', '.join(PYTHONS)}, not on {', '.join(unknown) or 'none'}.")
-    if folder.exists() and not (folder / MANIFEST).is_file() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"{folder} holds something that is no pack; name a folder that is not there yet.")
+    if folder.name in ("", ".."):
+        raise ValueError(f"{folder} gives the pack no name; name its folder, as in --out handout.")
+    target = folder.with_name(f"{folder.name}.zip")
+    refuse_to_lose(folder, target)
+    sources = _chosen(root, names)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as scratch:
         new = Path(scratch) / folder.name
         new.mkdir()
-        lessons = _write_notebooks(root, new, names)
+        lessons = _write_notebooks(root, new, sources)
         _copy_pages(root, new)
         wheel = build_own_wheel(root, new / "wheels")
         shutil.copyfile(root / "constraints.txt", new / "constraints.txt")
@@ -71,38 +75,45 @@ def make_pack(
             "platforms": list(platforms),
             "offline": bool(chosen),
         }
-        (new / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
         shutil.copyfile(Path(__file__).with_name("start_script.py"), new / "start.py")
         page = start_page(list(lowest.values()), platforms, lessons, bool(chosen))
-        (new / "START.html").write_text(page, encoding="utf-8")
+        (new / START).write_text(page, encoding="utf-8")
+        write_manifest(new, manifest)
         archive = _zip(new, Path(scratch) / f"{folder.name}.zip")
         size = sum(path.stat().st_size for path in new.rglob("*") if path.is_file())
+        # Wheels take minutes; somebody may have worked there meanwhile.
+        refuse_to_lose(folder, target)
+        before = Path(scratch) / "before"
         if folder.exists():
-            shutil.rmtree(folder)
-        os.replace(new, folder)
-        target = folder.with_name(f"{folder.name}.zip")
+            os.replace(folder, before)
+        try:
+            os.replace(new, folder)
+        except BaseException:
+            if before.exists():
+                os.replace(before, folder)
+            raise
         os.replace(archive, target)
     return Pack(folder, target, size, target.stat().st_size)
 
 
-def _write_notebooks(root: Path, folder: Path, names: Sequence[str]) -> list[str]:
-    """Learner versions of the lessons, with the outputs the course stores, and the benchmarks; returns the lessons."""
-    chosen = {source.path for source in find_sources(root, names)}
-    lessons = []
-    for source in find_sources(root):
-        if source.kind == "lesson" and source.path not in chosen:
-            continue
+def _chosen(root: Path, names: Sequence[str]) -> list[Source]:
+    """The lessons that were asked for, and all benchmarks."""
+    lessons = lesson_sources(root, names)
+    if not lessons:
+        raise ValueError(f"{root} holds no lesson, so there is nothing to hand out.")
+    return [*lessons, *(source for source in find_sources(root) if source.kind != "lesson")]
+
+
+def _write_notebooks(root: Path, folder: Path, sources: Sequence[Source]) -> list[str]:
+    """Learner versions of the sources, with the outputs the course stores; returns the file names of the lessons."""
+    for source in sources:
         notebook = generate(source.path)
         if source.notebook.is_file():
             notebook = keep_outputs(notebook, read_notebook(source.notebook))
         target = folder / source.notebook.relative_to(root)
         target.parent.mkdir(exist_ok=True)
         target.write_text(dumps(notebook), encoding="utf-8")
-        if source.kind == "lesson":
-            lessons.append(source.notebook.name)
-    if not lessons:
-        raise ValueError("no lesson was chosen; name at least one, as in 05.")
-    return lessons
+    return [source.notebook.name for source in sources if source.kind == "lesson"]
 
 
 def _copy_pages(root: Path, folder: Path) -> None:
