@@ -39,10 +39,10 @@ _HEAD = ("| fault | the message begins | needs | works again after, 2 / 3 ranks 
 _CLOSING = """
 ## What is not caught
 
-- What a cell detaches from its rank (`setsid`, `nohup`) lives on when the rank ends. Shared memory that a cell made under a
-  name, and temporary folders of `multiprocessing`, stay as well.
-- The timeout is counted by the notebook's own clock, while it waits for messages. An argument or a result whose pickling
-  never ends is not timed; the stop button ends it.
+- What a cell detaches from its rank (`setsid`, `nohup`) lives on when the rank ends. Shared memory that a cell made
+  under a name, and temporary folders of `multiprocessing`, stay as well.
+- The timeout is counted by the notebook's own clock, while it waits for messages. An argument or a result whose
+  pickling never ends is not timed; the stop button ends it.
 - A result too large to be sent within the timeout is told as too much work.
 - `send` and `recv` with different shapes are not compared. gloo fills a part of the larger tensor, and says nothing.
 
