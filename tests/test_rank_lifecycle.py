@@ -100,7 +100,7 @@ def test_a_stop_while_slow_ranks_end_leaves_none_of_them(
 ) -> None:
     with mgpu.start_ranks(2, device="cpu") as ranks:
         ranks.execute(BUSY)
-        old = _ranks()
+        old = [psutil.Process(kernel.process.pid) for kernel in ranks._kernels]
         stopped_in(0.2, lambda: end(ranks))
         assert not any(process.is_running() for process in old)
     assert started() == 0
