@@ -9,6 +9,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from mgpu_utils.end_signals import ending_as_at_ctrl_c
+
 _FIRST_WORDS = """\
 Learn and measure multi-GPU training with PyTorch.
 
@@ -55,8 +57,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     options.rest = rest
     try:
-        return int(options.handler(options) or 0)
+        with ending_as_at_ctrl_c():
+            return int(options.handler(options) or 0)
     except KeyboardInterrupt:
+        print(f"mgpu {options.command}: stopped", file=sys.stderr)
         return 130
     except BrokenPipeError:
         # Whoever read our output has read enough (`| head`); Python must not complain of it again at exit.

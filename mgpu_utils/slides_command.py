@@ -8,8 +8,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-_INTERRUPTED = 130
-
 
 def add_parser(subparsers: Any) -> None:
     """Register the subcommand with the `mgpu` command line."""
@@ -39,21 +37,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the slides, print their paths, return 0, or 130 where it was interrupted.
-
-    Raises AuthoringError for bad input and lessons that fail.
-    """
-    from mgpu_utils.end_signals import ending_as_at_ctrl_c
-
-    with ending_as_at_ctrl_c():
-        try:
-            return _make(options)
-        except KeyboardInterrupt:
-            print("mgpu slides: stopped", file=sys.stderr)
-            return _INTERRUPTED
-
-
-def _make(options: argparse.Namespace) -> int:
+    """Write the slides, print their paths, return 0. Raises AuthoringError for bad input and lessons that fail."""
     from mgpu_utils.authoring import find_root
     from mgpu_utils.lesson_source import AuthoringError
     from mgpu_utils.slides import make_slides

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import signal
 import sys
 import time
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from mgpu_utils.benchmark import kinds, records, several_machines
@@ -80,7 +78,6 @@ def bench(options: argparse.Namespace) -> int:
     except OSError as error:
         return _say(f"the results cannot be written to {out}: {error.strerror or error}.", _BAD_INPUT)
 
-    previous = signal.signal(signal.SIGTERM, _as_interrupt)
     try:
         other = [
             "mgpu",
@@ -111,8 +108,6 @@ def bench(options: argparse.Namespace) -> int:
         total = sum(len(settings.runs) for settings in todo)
         again = shlex.join(["mgpu", "bench", *same, "--out", str(out), "--resume"])
         return _say(f"interrupted; {kept} of {total} runs are kept in {out}. Go on with: {again}", _INTERRUPTED)
-    finally:
-        signal.signal(signal.SIGTERM, previous)
 
 
 def _settle_all(
@@ -191,7 +186,3 @@ def _notebook(settings: Settings) -> Path:
 def _say(sentence: str, status: int) -> int:
     print(f"mgpu bench: {sentence}", file=sys.stderr)
     return status
-
-
-def _as_interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import queue
-import signal
 import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from types import FrameType
 from typing import Any
 
 from mgpu_utils.machine_lead import JOIN_SECONDS
@@ -42,12 +40,8 @@ def follow(
     """
     sock, silence = _join(machines, route, dict(identity), dict(machine), join_seconds)
     say(f"node rank {machines.node_rank} of {machines.nnodes} joined {machines.endpoint}")
-    previous = signal.signal(signal.SIGTERM, _as_interrupt)
-    try:
-        with Launcher() as launcher:
-            return _Follower(machines, route, sock, silence, launcher, say).work()
-    finally:
-        signal.signal(signal.SIGTERM, previous)
+    with Launcher() as launcher:
+        return _Follower(machines, route, sock, silence, launcher, say).work()
 
 
 class _Follower:
@@ -171,7 +165,3 @@ def _join(
             )
         with suppress(InterruptedError):
             time.sleep(_TRY_EVERY_SECONDS)
-
-
-def _as_interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt

@@ -11,7 +11,6 @@ from typing import Any
 
 OUT = Path("build") / "book"
 WORK = Path("build") / "book-work"
-_INTERRUPTED = 130
 
 
 def add_parser(subparsers: Any) -> None:
@@ -46,18 +45,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Make the site, print where it is, return 0, or 130 where it was interrupted. Raises BookError, AuthoringError."""
-    from mgpu_utils.end_signals import ending_as_at_ctrl_c
-
-    with ending_as_at_ctrl_c():
-        try:
-            return _make(options)
-        except KeyboardInterrupt:
-            print("mgpu book: stopped", file=sys.stderr)
-            return _INTERRUPTED
-
-
-def _make(options: argparse.Namespace) -> int:
+    """Make the site, print where it is, return 0. Raises BookError, AuthoringError."""
     from mgpu_utils.authoring import find_root
     from mgpu_utils.book import BookError
     from mgpu_utils.book.build import build_site

@@ -48,7 +48,6 @@ def _mark(options: argparse.Namespace) -> int:
     from mgpu_utils.authoring import find_root
     from mgpu_utils.classroom.class_marking import mark_folder
     from mgpu_utils.classroom.roster import read_roster
-    from mgpu_utils.end_signals import ending_as_at_ctrl_c
 
     if options.out.suffix.lower() != ".csv":
         raise ValueError(f"the grades are a CSV file, so --out ends in .csv, not in {options.out.name!r}.")
@@ -59,16 +58,15 @@ def _mark(options: argparse.Namespace) -> int:
         raise ValueError(f"--memory-gib is at least 0.5, which PyTorch itself needs, not {options.memory_gib:g}.")
     limits = Limits(options.seconds, options.cell_seconds, int(options.memory_gib * 2**30))
     roster = read_roster(options.roster) if options.roster else None
-    with ending_as_at_ctrl_c():
-        records = mark_folder(
-            options.root or find_root(),
-            options.folder,
-            options.out,
-            lessons=options.lesson,
-            limits=limits,
-            layout=options.format,
-            roster=roster,
-            again=options.again,
-        )
+    records = mark_folder(
+        options.root or find_root(),
+        options.folder,
+        options.out,
+        lessons=options.lesson,
+        limits=limits,
+        layout=options.format,
+        roster=roster,
+        again=options.again,
+    )
     print(f"{len({record.learner for record in records})} learners: {options.out}")
     return 0

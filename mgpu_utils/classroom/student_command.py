@@ -48,7 +48,6 @@ def _student(options: argparse.Namespace) -> int:
     from mgpu_utils.classroom.out_path import writing_to
     from mgpu_utils.classroom.platforms import this_platform, this_python
     from mgpu_utils.classroom.student_pack import make_pack
-    from mgpu_utils.end_signals import ending_as_at_ctrl_c
 
     root = options.root or find_root()
     if (options.platform or options.python) and not options.offline:
@@ -63,7 +62,7 @@ def _student(options: argparse.Namespace) -> int:
         return 0
     platforms = (options.platform or [this_platform()]) if options.offline else []
     pythons = (options.python or [this_python()]) if options.offline else PYTHONS
-    with writing_to(options.out, "the pack"), ending_as_at_ctrl_c():
+    with writing_to(options.out, "the pack"):
         pack = make_pack(root, options.out, names=options.names, platforms=platforms, pythons=pythons)
     print(f"{pack.folder}: {_megabytes(pack.folder_bytes)}; {pack.archive}: {_megabytes(pack.archive_bytes)}")
     return 0
