@@ -31,7 +31,7 @@ _START_SECONDS = 120.0
 _PEER_SECONDS = 86_400.0
 _RANK_SIDE = "__import__('mgpu_utils.rank_process').rank_process"
 _RUN_FUNCTION = f"{_RANK_SIDE}.run_function()"
-_current: RankGroup | None = None
+# Those of start_ranks that are not shut down; the last one is the current one.
 _started: list[RankGroup] = []
 _starting = threading.Lock()
 
@@ -169,21 +169,18 @@ class RankGroup:
 
     def restart(self) -> None:
         """End every rank and start the group afresh; names defined on the ranks are gone."""
-        global _current
         self._end()
         self._start()
-        if _current is None:
-            _current = self
         if self._of_start_ranks and self not in _started:
-            _started.append(self)
+            # Where another group has taken its place, that one stays the current one.
+            _started.insert(0, self)
 
     def shutdown(self) -> None:
         """End every rank. Safe to call twice; leaves no process."""
-        global _current
         self._end()
         self._store = None
-        if _current is self:
-            _current = None
+        if self in _started:
+            _started.remove(self)
 
     def __enter__(self) -> RankGroup:
         return self
@@ -270,7 +267,6 @@ def start_ranks(
         ValueError: an argument makes no sense here; the message says which and what would.
         RankError: a rank could not be started; the message holds what it said.
     """
-    global _current
     if "MGPU_INSIDE_RANK" in os.environ:
         raise BadArgument("start_ranks was called on a rank; ranks are started from the notebook.")
     if isinstance(threads_per_rank, bool) or not isinstance(threads_per_rank, int) or threads_per_rank < 1:
@@ -281,15 +277,12 @@ def start_ranks(
         raise BadArgument(str(error)) from None
     seconds = checked_timeout(timeout)
     with _starting:
-        # One of them may have been restarted after another took its place.
-        for group in _started:
-            group.shutdown()
-        _started.clear()
+        _shut_down_all()
         _register_magics()
-        _current = RankGroup(chosen, seconds, threads_per_rank)
-        _current._of_start_ranks = True
-        _started.append(_current)
-        return _current
+        group = RankGroup(chosen, seconds, threads_per_rank)
+        group._of_start_ranks = True
+        _started.append(group)
+        return group
 
 
 def checked_timeout(seconds: float) -> float:
@@ -309,14 +302,14 @@ def current_group() -> RankGroup:
     Raises:
         RankError: no group was started, or it was shut down.
     """
-    if _current is None:
+    if not _started:
         raise RankError("no ranks are running; start some first: `ranks = mgpu.start_ranks(2)`.")
-    return _current
+    return _started[-1]
 
 
 @atexit.register
-def _shut_down_at_exit() -> None:
-    for group in _started:
+def _shut_down_all() -> None:
+    for group in list(_started):
         group.shutdown()
 
 
