@@ -17,7 +17,7 @@ from typing import Any
 from mgpu_utils.authoring import Source, find_sources, generate, read_notebook, write_text
 from mgpu_utils.lesson_source import AuthoringError
 from mgpu_utils.notebook_execution import execute_notebook
-from mgpu_utils.output_folder import find_fault
+from mgpu_utils.output_places import find_fault
 
 TEMPLATE = Path(__file__).with_name("slide_show")
 SHIPPED_REVEAL = TEMPLATE / "reveal"

@@ -19,7 +19,7 @@ from mgpu_utils.book.pages import Pages
 from mgpu_utils.book.site_check import find_faults
 from mgpu_utils.file_lock import locked
 from mgpu_utils.notebook_execution import run_bounded
-from mgpu_utils.output_folder import find_fault
+from mgpu_utils.output_places import find_fault
 
 SETTINGS = "book"
 #: In the site: a hash of everything it was made from.

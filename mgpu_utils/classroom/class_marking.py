@@ -10,9 +10,9 @@ from mgpu_utils.classroom.lessons import course_version, load_lessons
 from mgpu_utils.classroom.limits import Limits
 from mgpu_utils.classroom.mark_records import Record, read_records, record_of, records_path, write_records
 from mgpu_utils.classroom.marking import MarkingError, mark_submission
-from mgpu_utils.classroom.out_path import writing_to
 from mgpu_utils.classroom.roster import Roster
 from mgpu_utils.classroom.submissions import Submission, counted, find_submissions
+from mgpu_utils.output_places import writing_to
 
 
 def mark_folder(

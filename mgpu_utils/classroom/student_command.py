@@ -45,9 +45,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def _student(options: argparse.Namespace) -> int:
     from mgpu_utils.authoring import find_root
     from mgpu_utils.classroom.nbgrader_export import export_course
-    from mgpu_utils.classroom.out_path import writing_to
     from mgpu_utils.classroom.platforms import this_platform, this_python
     from mgpu_utils.classroom.student_pack import make_pack
+    from mgpu_utils.output_places import writing_to
 
     root = options.root or find_root()
     if (options.platform or options.python) and not options.offline:
