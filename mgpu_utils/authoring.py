@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,18 +47,36 @@ def find_root(start: Path | None = None) -> Path:
     )
 
 
-def find_sources(root: Path, names: Sequence[str] = ()) -> list[Source]:
-    """All sources below `root` in reading order, or those whose file name starts with one of `names`."""
-    sources = [
-        Source(kind, path, root / target / f"{path.stem}.ipynb")
-        for kind, (folder, target) in FOLDERS.items()
+def _no_source(name: str, other: Source | None, known: str) -> str:
+    return f"no source is called {name!r}; there are: {known}."
+
+
+def find_sources(
+    root: Path,
+    names: Sequence[str] = (),
+    kind: str = "",
+    refusal: Callable[[str, Source | None, str], str] = _no_source,
+) -> list[Source]:
+    """All sources below `root` in reading order, or those whose file name starts with one of `names`.
+
+    Args:
+        kind: `lesson` or `benchmark`, where only those are wanted.
+        refusal: gives the sentence about a name that fits none of them, from the name, a source of another kind that
+            it does fit, and the names that would do.
+
+    Raises AuthoringError with that sentence.
+    """
+    every = [
+        Source(each, path, root / target / f"{path.stem}.ipynb")
+        for each, (folder, target) in FOLDERS.items()
         for path in sorted((root / folder).glob("*.py"))
     ]
-    for name in names:
-        if not any(source.name.startswith(Path(name).stem) for source in sources):
-            known = ", ".join(source.name for source in sources) or "none"
-            raise AuthoringError(f"no source is called {name!r}; there are: {known}.")
+    sources = [source for source in every if kind in ("", source.kind)]
     wanted = tuple(Path(name).stem for name in names)
+    for name, start in zip(names, wanted, strict=True):
+        if not any(source.name.startswith(start) for source in sources):
+            other = next((source for source in every if source.name.startswith(start)), None)
+            raise AuthoringError(refusal(name, other, ", ".join(source.name for source in sources) or "none"))
     return [source for source in sources if not wanted or source.name.startswith(wanted)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -28,6 +29,12 @@ def notebook_environment(scratch: Path, extra: Mapping[str, str] | None = None) 
         "PYDEVD_DISABLE_FILE_VALIDATION": "1",
     }
     return environment | dict(extra or {})
+
+
+def check_seconds(seconds: float, option: str) -> None:
+    """Raise AuthoringError unless what `option` gave is a time that a run can be limited to."""
+    if not 0 < seconds < math.inf:
+        raise AuthoringError(f"{option} is {seconds:g}; it takes a number of seconds above 0.")
 
 
 def run_bounded(command: list[str], *, cwd: Path, env: Mapping[str, str], timeout: float) -> tuple[int | None, str]:

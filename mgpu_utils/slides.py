@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from mgpu_utils.authoring import Source, find_sources, generate, read_notebook, write_text
+from mgpu_utils.authoring import FOLDERS, Source, find_sources, generate, read_notebook, write_text
 from mgpu_utils.lesson_source import AuthoringError
 from mgpu_utils.notebook_execution import execute_notebook
 from mgpu_utils.output_places import find_fault
@@ -47,7 +47,7 @@ def make_slides(
     if missing := [file for file in files if not file.is_file()]:
         raise AuthoringError(f"there is no notebook {missing[0]}; a lesson is named by its number, as in 05.")
     library = read_reveal(reveal or SHIPPED_REVEAL)
-    sources = _find_lessons(root, lessons) if lessons or not files else []
+    sources = find_sources(root, lessons, "lesson", _no_lesson) if lessons or not files else []
     if fault := find_fault(folder, "--out"):
         raise AuthoringError(fault)
     written = []
@@ -62,23 +62,14 @@ def make_slides(
     return written + [_write(read_notebook(file), file.stem, folder, library) for file in files]
 
 
-def _find_lessons(root: Path, names: Sequence[str]) -> list[Source]:
-    """The lessons whose names start with one of `names` (none: all). Raises AuthoringError for a name without one."""
-    sources = find_sources(root)
-    lessons = [source for source in sources if source.kind == "lesson"]
-    for name in names:
-        if any(source.name.startswith(name) for source in lessons):
-            continue
-        for source in sources:
-            if source.name.startswith(name):
-                file = source.notebook.relative_to(root).as_posix()
-                raise AuthoringError(
-                    f"{source.name} is a benchmark, not a lesson; its slides are made from the notebook file, with the "
-                    f"outputs it holds: mgpu slides {file}"
-                )
-        known = ", ".join(source.name for source in lessons) or "none"
-        raise AuthoringError(f"no lesson is called {name!r}; there are: {known}.")
-    return [source for source in lessons if not names or source.name.startswith(tuple(names))]
+def _no_lesson(name: str, other: Source | None, known: str) -> str:
+    if other is None:
+        return f"no lesson is called {name!r}; there are: {known}."
+    file = f"{FOLDERS[other.kind][1]}/{other.notebook.name}"
+    return (
+        f"{other.name} is a benchmark, not a lesson; its slides are made from the notebook file, with the outputs it "
+        f"holds: mgpu slides {file}"
+    )
 
 
 def read_reveal(folder: Path) -> dict[str, str]:

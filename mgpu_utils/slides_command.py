@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -39,11 +38,10 @@ def add_parser(subparsers: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Write the slides, print their paths, return 0. Raises AuthoringError for bad input and lessons that fail."""
     from mgpu_utils.authoring import find_root
-    from mgpu_utils.lesson_source import AuthoringError
+    from mgpu_utils.notebook_execution import check_seconds
     from mgpu_utils.slides import make_slides
 
-    if not 0 < options.timeout < math.inf:
-        raise AuthoringError(f"--timeout is {options.timeout:g}; it takes a number of seconds above 0.")
+    check_seconds(options.timeout, "--timeout")
     only_files = bool(options.names) and all(name.endswith(".ipynb") for name in options.names)
     root = options.root or (Path.cwd() if only_files else find_root())
     for path in make_slides(

@@ -167,7 +167,7 @@ def test_a_verdict_that_prints_nothing_is_refused(course: Path) -> None:
 
 
 def test_the_page_of_the_course_has_every_step_with_a_measured_number() -> None:
-    numbers = [source.name[:2] for source in find_sources(ROOT) if source.kind == "lesson"]
+    numbers = [source.name[:2] for source in find_sources(ROOT, kind="lesson")]
     rows, measured = read_page(ROOT / PAGE)
     assert list(rows) == [number for number in numbers if number != "00"]
     assert sorted(measured) == sorted(rows)

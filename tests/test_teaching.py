@@ -13,7 +13,7 @@ from mgpu_utils.authoring import find_sources, generate
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "teaching.md").read_text(encoding="utf-8")
-LESSONS = [source for source in find_sources(ROOT) if source.kind == "lesson"]
+LESSONS = find_sources(ROOT, kind="lesson")
 CURE = "bring docs/teaching.md up to date"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 import time
 from pathlib import Path
@@ -47,11 +46,10 @@ def add_parser(subparsers: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Make the site, print where it is, return 0. Raises BookError, AuthoringError."""
     from mgpu_utils.authoring import find_root
-    from mgpu_utils.book import BookError
     from mgpu_utils.book.build import build_site
+    from mgpu_utils.notebook_execution import check_seconds
 
-    if not 0 < options.timeout < math.inf:
-        raise BookError(f"--timeout is {options.timeout:g}; it takes a number of seconds above 0.")
+    check_seconds(options.timeout, "--timeout")
     root = (options.root or find_root()).resolve()
     out = options.out or root / OUT
     started = time.monotonic()

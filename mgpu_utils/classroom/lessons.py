@@ -76,17 +76,14 @@ def lesson_sources(root: Path, names: Sequence[str] = ()) -> list[Source]:
 
     Raises AuthoringError for a name that is no lesson's, with those that are.
     """
-    sources = find_sources(root)
-    lessons = [source for source in sources if source.kind == "lesson"]
-    wanted = tuple(Path(name).stem for name in names)
-    for name, start in zip(names, wanted, strict=True):
-        if any(lesson.name.startswith(start) for lesson in lessons):
-            continue
-        known = ", ".join(lesson.name for lesson in lessons) or "none"
-        benchmark = next((source.name for source in sources if source.name.startswith(start)), "")
-        what = f"{benchmark} is a benchmark notebook, which holds no exercises" if benchmark else ""
-        raise AuthoringError(f"{what or f'no lesson is called {name!r}'}; the lessons are: {known}.")
-    return [lesson for lesson in lessons if not wanted or lesson.name.startswith(wanted)]
+    return find_sources(root, names, "lesson", _no_lesson)
+
+
+def _no_lesson(name: str, other: Source | None, known: str) -> str:
+    what = f"no lesson is called {name!r}"
+    if other is not None:
+        what = f"{other.name} is a benchmark notebook, which holds no exercises"
+    return f"{what}; the lessons are: {known}."
 
 
 def load_lessons(root: Path, names: Sequence[str] = ()) -> list[Lesson]:

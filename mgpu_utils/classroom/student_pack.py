@@ -101,7 +101,7 @@ def _chosen(root: Path, names: Sequence[str]) -> list[Source]:
     lessons = lesson_sources(root, names)
     if not lessons:
         raise ValueError(f"{root} holds no lesson, so there is nothing to hand out.")
-    return [*lessons, *(source for source in find_sources(root) if source.kind != "lesson")]
+    return [*lessons, *find_sources(root, kind="benchmark")]
 
 
 def _write_notebooks(root: Path, folder: Path, sources: Sequence[Source]) -> list[str]:

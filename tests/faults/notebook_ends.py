@@ -10,7 +10,6 @@ from pathlib import Path
 from notebook_kernel import NotebookKernel
 
 _START = "import mgpu_utils as mgpu\nranks = mgpu.start_ranks(2, device='cpu', timeout=600)"
-_BUSY = "ranks.execute('import time\\ntime.sleep(600)')"
 _STUCK = "ranks.execute('if rank == 0:\\n    dist.barrier()')"
 _GIL = "ranks.execute('import itertools\\nany(itertools.repeat(0))')"
 

@@ -118,7 +118,7 @@ def _tuned(knob: str, values: list[Any]) -> pd.DataFrame:
     return table.assign(**about)
 
 
-_PREDICTED = pd.DataFrame(
+PREDICTED = pd.DataFrame(
     {
         "strategy": ["ddp", "ddp", "data_parallel"],
         "implementation": ["torch", "torch", "threaded stand-in"],
@@ -278,7 +278,7 @@ EXAMPLES = {
         lambda: scale_out.efficiency(scale_out_benchmark.KIND.summarise(_scaled())), ("DataParallel", "0.6")
     ),
     "scaling.predicted_beside_measured": Example(
-        lambda: scaling.predicted_beside_measured(_PREDICTED), ("DDP, small_resnet: 110 at 100", "(stand-in)")
+        lambda: scaling.predicted_beside_measured(PREDICTED), ("DDP, small_resnet: 110 at 100", "(stand-in)")
     ),
     "scaling.published_beside_predicted": Example(
         lambda: scaling.published_beside_predicted(validate_v100()),

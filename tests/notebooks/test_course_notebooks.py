@@ -15,7 +15,7 @@ from mgpu_utils.authoring import build_solutions, find_sources, is_checked, read
 from mgpu_utils.notebook_checks import find_problems
 from mgpu_utils.notebook_execution import execute_notebook
 
-LESSONS = [source.notebook for source in find_sources(ROOT) if source.kind == "lesson"]
+LESSONS = [source.notebook for source in find_sources(ROOT, kind="lesson")]
 each_lesson = pytest.mark.parametrize("notebook", LESSONS, ids=[path.stem for path in LESSONS])
 # Half of a lesson's time is waiting: for a kernel to start, for a rank that is stuck on purpose.
 AT_ONCE = 2

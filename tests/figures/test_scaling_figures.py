@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import matplotlib.pyplot as plt
-import pandas as pd
 import pytest
+from figure_examples import PREDICTED
 
 from mgpu_utils.figures import scaling as figures
 from mgpu_utils.scaling.curves import preset_curves
@@ -18,22 +18,8 @@ def _close() -> object:
     plt.close("all")
 
 
-def _table() -> pd.DataFrame:
-    return pd.DataFrame(
-        {
-            "strategy": ["ddp", "ddp", "data_parallel"],
-            "implementation": ["torch", "torch", "threaded stand-in"],
-            "model": ["digits_cnn", "small_resnet", "digits_cnn"],
-            "world_size": 2,
-            "role": ["fitted", "predicted", "predicted"],
-            "measured_seconds": [0.002, 0.1, 0.01],
-            "predicted_seconds": [0.002, 0.11, 0.008],
-        }
-    )
-
-
 def test_predictions_are_hollow_and_the_fitted_step_is_crossed_out() -> None:
-    ax = figures.predicted_beside_measured(_table())
+    ax = figures.predicted_beside_measured(PREDICTED)
     by_label = {line.get_label(): line for line in ax.get_lines()}
     assert by_label["DDP, small_resnet"].get_markerfacecolor() == "white"
     assert by_label["DataParallel (stand-in), digits_cnn"].get_ydata()[0] == pytest.approx(8)
@@ -43,7 +29,7 @@ def test_predictions_are_hollow_and_the_fitted_step_is_crossed_out() -> None:
 
 
 def test_no_records_still_give_a_figure() -> None:
-    ax = figures.predicted_beside_measured(_table().iloc[:0])
+    ax = figures.predicted_beside_measured(PREDICTED.iloc[:0])
     assert "nothing was measured" in ax.texts[0].get_text()
 
 
@@ -78,6 +64,6 @@ def test_curves_are_dashed_and_say_that_they_are_predicted() -> None:
 
 @pytest.mark.parametrize("name", ["predicted_beside_measured", "published_beside_predicted"])
 def test_a_given_axes_is_drawn_on(name: str) -> None:
-    table = _table() if name == "predicted_beside_measured" else validate_v100()
+    table = PREDICTED if name == "predicted_beside_measured" else validate_v100()
     _, ax = plt.subplots()
     assert getattr(figures, name)(table, ax) is ax
