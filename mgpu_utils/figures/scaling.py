@@ -206,9 +206,16 @@ def predicted_scaling(
             every = (number, max(1, len(curve.devices) // 3)) if len(chosen) > 1 else []
             middle = [100 * value for value in curve.middle]
             ax.plot(
-                curve.devices, middle, color=color, ls="--", lw=1.6, marker=marker, markevery=every, mfc="white",
+                curve.devices,
+                middle,
+                color=color,
+                ls="--",
+                lw=1.6,
+                marker=marker,
+                markevery=every,
+                mfc="white",
                 label=curve.title,
-            )  # fmt: skip
+            )
         ax.axhline(100, color=GREY, linewidth=1)
         ax.set_xscale("log", base=2)
         ends = [curve.devices[-1] for curve in chosen]
