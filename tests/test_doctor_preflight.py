@@ -6,13 +6,16 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import psutil
 import pytest
 
-from mgpu_utils.doctor.child import Child, ChildEnded
+from mgpu_utils.doctor.child import Child, ChildEnded, children_end_together
 from mgpu_utils.doctor.collective_checks import judge_gloo, judge_nccl
 from mgpu_utils.doctor.preflight import NOT_TRIED, RANKS, Limits, Trial, all_reduce
 
@@ -128,6 +131,36 @@ def test_child_ends_with_everything_it_started(left_running: Callable[[], set[in
         time.sleep(0.02)
     assert not grandchild.is_running() or grandchild.status() == psutil.STATUS_ZOMBIE
     assert not left_running()
+
+
+def test_a_child_that_is_being_born_is_ended_with_the_others_and_none_follows(
+    monkeypatch: pytest.MonkeyPatch, left_running: Callable[[], set[int]]
+) -> None:
+    born, known = threading.Event(), subprocess.Popen
+
+    class Slow(known):  # type: ignore[misc, type-arg]
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            born.set()
+            time.sleep(0.3)
+
+    monkeypatch.setattr("mgpu_utils.doctor.child.subprocess.Popen", Slow)
+    with ThreadPoolExecutor() as pool, children_end_together() as end_all:
+        waiting = pool.submit(_wait_for_a_sleeper)
+        assert born.wait(60)
+        end_all()
+        with pytest.raises(ChildEnded, match="ended by SIGKILL"):
+            waiting.result(timeout=30)
+        with pytest.raises(ChildEnded, match="the examination was stopped"):
+            _wait_for_a_sleeper()
+    assert not left_running()
+    with Child(_fake(_SAY + "say('first')")) as child:
+        assert child.wait_for("first", 60)
+
+
+def _wait_for_a_sleeper() -> None:
+    with Child(_fake("import time; time.sleep(600)")) as child:
+        child.wait_for("anything", 60)
 
 
 def test_what_a_child_prints_besides_reports_is_passed_over() -> None:

@@ -244,11 +244,7 @@ def in_thread(work: Callable[[], int]) -> tuple[threading.Thread, list[Any]]:
     return thread, found
 
 
-def test_a_follower_started_first_waits_and_ends_with_node_rank_0_s_status(
-    port: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Only the main thread may set signal handlers.
-    monkeypatch.setattr("mgpu_utils.benchmark.follower.signal.signal", lambda *_: None)
+def test_a_follower_started_first_waits_and_ends_with_node_rank_0_s_status(port: int) -> None:
     said: list[str] = []
     machines = Machines(2, 1, "127.0.0.1", port)
     thread, status = in_thread(lambda: follow(machines, HERE, SAME, {}, join_seconds=30, say=said.append))
@@ -268,7 +264,6 @@ def test_the_frame_of_a_benchmark_tells_its_processes_of_the_machines_and_sends_
     told = dict.fromkeys(("device_count", "device_names", "cpu", "cores_usable", "cores_in_machine"), 1)
     environment = told | {"versions": {"torch": "2.13.0"}, "accelerator": "cpu"}
     same = identity("rounds: 2", environment)
-    monkeypatch.setattr("mgpu_utils.benchmark.follower.signal.signal", lambda *_: None)
     other = {"cores_usable": 2}
     thread, status = in_thread(lambda: follow(Machines(2, 1, "127.0.0.1", port), HERE, same, other, join_seconds=30))
     machines = Machines(2, 0, "127.0.0.1", port)

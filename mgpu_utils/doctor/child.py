@@ -12,12 +12,14 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 Event = dict[str, Any]
 _living: weakref.WeakSet[Child] = weakref.WeakSet()
+_starting, _no_more = threading.Lock(), threading.Event()
 
 
 class Child:
@@ -37,7 +39,12 @@ class Child:
         pipe = subprocess.PIPE
         # -P: a learner's own torch.py in the working directory must not be imported instead of PyTorch.
         command = [sys.executable, "-P", *arguments]
-        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment)
+        with _starting:
+            # Whoever ends all children must not miss one that is just being born.
+            if _no_more.is_set():
+                raise ChildEnded("the examination was stopped")
+            self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment)
+            _living.add(self)
         assert self._process.stdout is not None
         assert self._process.stderr is not None
         self._readers = [
@@ -46,7 +53,6 @@ class Child:
         ]
         for reader in self._readers:
             reader.start()
-        _living.add(self)
 
     def __enter__(self) -> Child:
         return self
@@ -131,10 +137,24 @@ class Child:
         return self._said[-1] if self._said else f"exit status {status}"
 
 
-def end_all() -> None:
-    """Kill every child of this process, so that whoever waits for one goes on."""
-    for child in list(_living):
-        child.kill()
+@contextmanager
+def children_end_together() -> Iterator[Callable[[], None]]:
+    """Yield a function that kills every child of this process and lets none start until this block is left.
+
+    Threads that wait for a child go on then, and those that want to start one get ChildEnded.
+    """
+
+    def end_all() -> None:
+        with _starting:
+            _no_more.set()
+            living = list(_living)
+        for child in living:
+            child.kill()
+
+    try:
+        yield end_all
+    finally:
+        _no_more.clear()
 
 
 class ChildEnded(Exception):

@@ -20,7 +20,7 @@ from mgpu_utils.doctor import (
     resource_checks,
     torch_checks,
 )
-from mgpu_utils.doctor.child import end_all
+from mgpu_utils.doctor.child import children_end_together
 from mgpu_utils.doctor.findings import Finding, guarded
 from mgpu_utils.doctor.preflight import Limits, Trial, all_reduce
 
@@ -29,7 +29,7 @@ _VERSIONS = ("mgpu-utils", "torch", "jupyterlab", "ipykernel", "jupyter_client",
 
 def examine(limits: Limits | None = None) -> list[Finding]:
     """Check everything, in the order of the report; no check's failure keeps another one back."""
-    with ThreadPoolExecutor(max_workers=3) as pool:
+    with children_end_together() as end_all, ThreadPoolExecutor(max_workers=3) as pool:
         try:
             return _examine(pool, os.environ, limits or Limits())
         except BaseException:
