@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import psutil
+
+_LOOK_SECONDS = 0.005
 
 
 def kill_tree(pid: int, seconds: float = 5.0) -> None:
     """Kill process `pid` and all its descendants, those in sessions of their own included, and wait for their end.
 
-    Called with the own process number it does not return. `seconds` bounds the waiting, not the killing.
+    Called with the own process number it does not return. `seconds` bounds the waiting, not the killing. The exit
+    status of a child is left to whoever started it.
     """
     import psutil
 
@@ -28,4 +36,16 @@ def kill_tree(pid: int, seconds: float = 5.0) -> None:
                 process.kill()
     if pid == os.getpid():
         os._exit(1)
-    psutil.wait_procs(family, timeout=seconds)
+    # Not psutil's wait: that takes the exit status, and the Popen of a killed child would report 0.
+    deadline = time.monotonic() + seconds
+    while any(map(_lives, family)) and time.monotonic() < deadline:
+        time.sleep(_LOOK_SECONDS)
+
+
+def _lives(process: psutil.Process) -> bool:
+    import psutil
+
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

@@ -138,13 +138,13 @@ def test_a_child_that_is_being_born_is_ended_with_the_others_and_none_follows(
 ) -> None:
     born, known = threading.Event(), subprocess.Popen
 
-    class Slow(known):  # type: ignore[misc, type-arg]
-        def __init__(self, *arguments: Any, **options: Any) -> None:
-            super().__init__(*arguments, **options)
-            born.set()
-            time.sleep(0.3)
+    def slow(*arguments: Any, **options: Any) -> Any:
+        process = known(*arguments, **options)
+        born.set()
+        time.sleep(0.3)
+        return process
 
-    monkeypatch.setattr("mgpu_utils.doctor.child.subprocess.Popen", Slow)
+    monkeypatch.setattr("mgpu_utils.doctor.child.subprocess.Popen", slow)
     with ThreadPoolExecutor() as pool, children_end_together() as end_all:
         waiting = pool.submit(_wait_for_a_sleeper)
         assert born.wait(60)
