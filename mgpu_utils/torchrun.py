@@ -8,7 +8,9 @@ delivered.
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import multiprocessing
 import os
 import sys
 import tempfile
@@ -18,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-from mgpu_utils import torchrun_logs
+from mgpu_utils import torchrun_forked, torchrun_logs
 from mgpu_utils.machine_crew import Crew
 from mgpu_utils.machine_lead import ENVIRONMENT
 from mgpu_utils.torchrun_agent import Agent
@@ -101,11 +103,17 @@ class Launcher:
         timeout: float | None = None,
         threads_per_rank: int = 1,
         log_dir: str | Path | None = None,
+        fork: bool = False,
     ) -> TorchrunResult:
         """Do one launch; the arguments, the result and the errors are those of the function `run`.
 
         ``nnodes`` above 1 takes this machine and the next ones of the crew, with ``nproc_per_node`` ranks
         each. A machine that is lost ends the launch on all of them; the reason names it.
+
+        With ``fork`` the ranks are forked from a process that has imported PyTorch and, where the target is one,
+        the module, which saves each of them over two seconds of work. It is for ranks that use the CPU alone: a
+        process that has touched an accelerator cannot be forked. Elsewhere than on Linux it changes nothing. Give
+        a timeout: ``torch.distributed.run`` waits without end for a forked rank that leaves by ``os._exit(0)``.
         """
         if nproc_per_node < 1 or threads_per_rank < 1:
             raise ValueError(
@@ -114,7 +122,7 @@ class Launcher:
         known = 1 if self._crew is None else self._crew.nnodes
         if not 1 <= nnodes <= known:
             raise ValueError(f"nnodes is {nnodes}, but this launcher has {known} machine{'s' if known > 1 else ''}.")
-        job = Job(str(target), tuple(args), nproc_per_node, threads_per_rank, dict(env or {}))
+        job = Job(str(target), tuple(args), nproc_per_node, threads_per_rank, dict(env or {}), fork)
         started = time.perf_counter()
         if nnodes > 1:
             assert self._crew is not None
@@ -150,7 +158,7 @@ class Launcher:
 
         With an ``agent`` (see `ready_agent`) another thread can end it before it has begun: by killing that.
         """
-        entry = _entry(job.target)
+        entry, imports = _forked_entry(job.target) if job.fork else (_entry(job.target), [])
         agent = agent or self.ready_agent()
         ranks = place.ranks(job.nproc_per_node)
         with tempfile.TemporaryDirectory(prefix="mgpu-torchrun-", ignore_cleanup_errors=True) as scratch:
@@ -163,7 +171,7 @@ class Launcher:
                 *(f"--log-dir={logs}", "--redirects=3", *entry, *job.args),
             ]
             environment = _environment(job, place, results)
-            ended = agent.launch(arguments, environment, agent_log, timeout)
+            ended = agent.launch(arguments, environment, agent_log, timeout, imports)
             return Outcome(
                 returncode=ended.returncode,
                 finished=ended.finished,
@@ -223,6 +231,9 @@ def leave() -> NoReturn:
         dist.destroy_process_group()
     sys.stdout.flush()
     sys.stderr.flush()
+    if multiprocessing.parent_process() is not None:
+        # A forked rank ends without tear-down anyway, after it has told its launcher.
+        raise SystemExit(0)
     os._exit(0)
 
 
@@ -233,6 +244,21 @@ def _entry(target: str | Path) -> list[str]:
             raise FileNotFoundError(f"There is no script {text}; give a .py file or the dotted name of a module.")
         return [text]
     return ["--module", text]
+
+
+def _forked_entry(target: str) -> tuple[list[str], list[str]]:
+    """What starts a script or module in forked ranks, and what the process they are forked from imports before."""
+    entry = _entry(target)
+    if sys.platform != "linux":
+        return entry, []
+    # The first optimizer of a process imports torch._dynamo, which takes nearly as long as torch itself.
+    path, imports = target, ["torch._dynamo"]
+    if entry[0] == "--module":
+        spec = importlib.util.find_spec(target)
+        if spec is None or spec.origin is None:
+            return entry, []
+        path, imports = spec.origin, [*imports, target]
+    return ["--start-method=fork", "--run-path", torchrun_forked.__file__, path], imports
 
 
 def _environment(job: Job, place: Place, results: Path) -> dict[str, str]:

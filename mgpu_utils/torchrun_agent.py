@@ -1,23 +1,26 @@
 """The process in which ``torch.distributed.run`` works: it does one launch after another, each with fresh ranks.
 
 Importing PyTorch takes over a second. An agent that stays pays for it once, not once for each launch; the
-ranks are new processes every time.
+ranks are new processes every time, new interpreters or forks of the agent.
 """
 
 from __future__ import annotations
 
+import gc
+import importlib
 import json
 import os
 import queue
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
 
@@ -41,6 +44,8 @@ class Agent:
             stdout=subprocess.PIPE,
             text=True,
             encoding="utf-8",
+            # A process that is to be forked has no pool of threads.
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
             # Its own session: Ctrl-C goes to the owner alone, which then ends the whole tree.
             start_new_session=True,
         )
@@ -53,11 +58,24 @@ class Agent:
         return self._process.poll() is None
 
     def launch(
-        self, arguments: Sequence[str], environment: Mapping[str, str], log: Path, timeout: float | None
+        self,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        log: Path,
+        timeout: float | None,
+        imports: Sequence[str] = (),
     ) -> Launch:
-        """Do one launch and wait for its end; on a timeout or an interrupt end the agent and all its ranks."""
+        """Do one launch and wait for its end; on a timeout or an interrupt end the agent and all its ranks.
+
+        The agent imports the modules ``imports`` before: ranks that are forked from it have them at once.
+        """
         assert self._process.stdin is not None
-        job = {"arguments": list(arguments), "environment": dict(environment), "log": str(log)}
+        job = {
+            "arguments": list(arguments),
+            "environment": dict(environment),
+            "log": str(log),
+            "imports": list(imports),
+        }
         try:
             with suppress(BrokenPipeError):
                 self._process.stdin.write(json.dumps(job) + "\n")
@@ -104,14 +122,22 @@ def end_with(owner_pid: int, poll_seconds: float = 0.5) -> None:
     threading.Thread(target=watch, name="mgpu-owner-watch", daemon=True).start()
 
 
-def _do(job: dict[str, object]) -> int:
+def _do(job: dict[str, Any]) -> int:
     from torch.distributed.run import main
 
     from mgpu_utils.torchrun_rendezvous import register
 
     register()
     os.environ.clear()
-    os.environ.update(job["environment"])  # type: ignore[call-overload]
+    os.environ.update(job["environment"])
+    # What PyTorch and a forked rank put among the temporary files goes when the launch has ended.
+    tempfile.tempdir = str(Path(job["log"]).parent)
+    for module in job["imports"]:
+        # One that fails here fails in the ranks too, and is their reason.
+        with suppress(Exception):
+            importlib.import_module(module)
+    # Collections would write to the memory that the ranks share with the agent, and so copy it.
+    gc.freeze()
     try:
         main(job["arguments"])
     except SystemExit as end:

@@ -21,13 +21,17 @@ _STORE_SECONDS = 300
 
 @dataclass(frozen=True)
 class Job:
-    """What to start: a script or module, its arguments, and how many ranks of how many threads on each machine."""
+    """What to start: a script or module, its arguments, and how many ranks of how many threads on each machine.
+
+    ``fork`` starts the ranks from a process that has imported PyTorch already.
+    """
 
     target: str
     args: tuple[str, ...]
     nproc_per_node: int
     threads_per_rank: int
     env: dict[str, str] = field(default_factory=dict)
+    fork: bool = False
 
 
 @dataclass(frozen=True)

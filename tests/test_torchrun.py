@@ -8,7 +8,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -27,6 +28,8 @@ print("hello from", rank, flush=True)
 dist.init_process_group("gloo")
 if mode == "raise" and rank == 1:
     raise ValueError("label 12 is out of range")
+if mode == "status" and rank == 1:
+    sys.exit(3)
 if mode == "kill" and rank == 1:
     os.kill(os.getpid(), signal.SIGKILL)
 if mode == "hang":
@@ -42,6 +45,8 @@ torchrun.deliver({
     "address": os.environ["MASTER_ADDR"],
     "interface": os.environ["GLOO_SOCKET_IFNAME"],
     "greeting": os.environ.get("GREETING"),
+    "arguments": sys.argv[1:],
+    "name": __name__,
 })
 if mode == "abort":
     dist.barrier()
@@ -63,6 +68,15 @@ def launcher() -> Iterator[torchrun.Launcher]:
         yield launcher
 
 
+Launch = Callable[..., torchrun.TorchrunResult]
+
+
+@pytest.fixture(params=["new interpreters", "forks"])
+def launch(request: pytest.FixtureRequest, launcher: torchrun.Launcher, script: Path) -> Launch:
+    """Launches the script with what it is given, its ranks as new interpreters or as forks of the launcher."""
+    return partial(launcher.run, script, fork=request.param == "forks")
+
+
 def pids_in(folder: Path) -> list[int]:
     return [int(path.read_text()) for path in folder.glob("pid-*") if path.read_text()]
 
@@ -74,46 +88,56 @@ def wait_until_gone(pids: list[int], seconds: float) -> list[int]:
     return [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie"]
 
 
-def test_ranks_deliver_in_rank_order_over_loopback_with_their_threads(
-    launcher: torchrun.Launcher, script: Path
-) -> None:
-    result = launcher.run(script, ["go"], nproc_per_node=2, threads_per_rank=1, env={"GREETING": "good day"})
+def test_ranks_deliver_in_rank_order_over_loopback_with_their_threads(launch: Launch) -> None:
+    result = launch(["go"], nproc_per_node=2, threads_per_rank=1, env={"GREETING": "good day"})
     assert result.ok, result.reason
     assert [rank["rank"] for rank in result.delivered] == [0, 1]
     assert {rank["threads"] for rank in result.delivered} == {1}
     assert {rank["address"] for rank in result.delivered} == {"127.0.0.1"}
     assert {rank["interface"] for rank in result.delivered} == {loopback_interface()}
     assert {rank["greeting"] for rank in result.delivered} == {"good day"}
+    assert {tuple(rank["arguments"]) for rank in result.delivered} == {("go",)}
+    assert {rank["name"] for rank in result.delivered} == {"__main__"}
     assert result.stdout == "[rank 0] hello from 0\n[rank 1] hello from 1\n"
 
 
-def test_a_rank_that_aborts_after_delivering_has_succeeded(launcher: torchrun.Launcher, script: Path) -> None:
-    result = launcher.run(script, ["abort"], nproc_per_node=2)
+def test_each_launch_has_its_own_environment_and_threads(launch: Launch) -> None:
+    first = launch(["go"], nproc_per_node=1, threads_per_rank=2, env={"GREETING": "good evening"})
+    second = launch(["go"], nproc_per_node=1)
+    assert [(rank["threads"], rank["greeting"]) for rank in first.delivered] == [(2, "good evening")]
+    assert [(rank["threads"], rank["greeting"]) for rank in second.delivered] == [(1, None)]
+
+
+def test_a_rank_that_aborts_after_delivering_has_succeeded(launch: Launch) -> None:
+    result = launch(["abort"], nproc_per_node=2)
     assert result.returncode != 0
     assert result.ok, result.reason
 
 
-def test_a_script_that_delivers_nothing_is_judged_by_its_exit_code(launcher: torchrun.Launcher, script: Path) -> None:
-    result = launcher.run(script, ["exit"], nproc_per_node=1)
+def test_a_script_that_delivers_nothing_is_judged_by_its_exit_code(launch: Launch) -> None:
+    result = launch(["exit"], nproc_per_node=1)
     assert result.ok, result.reason
     assert result.delivered == [None]
 
 
-def test_the_reason_is_the_failing_rank_s_own_exception(launcher: torchrun.Launcher, script: Path) -> None:
-    result = launcher.run(script, ["raise"], nproc_per_node=2)
+def test_the_reason_is_the_failing_rank_s_own_exception(launch: Launch) -> None:
+    result = launch(["raise"], nproc_per_node=2)
     assert not result.ok
     assert result.reason == "rank 1: ValueError: label 12 is out of range"
 
 
+def test_an_exit_status_is_the_reason_where_there_is_no_exception(launch: Launch) -> None:
+    result = launch(["status"], nproc_per_node=2)
+    assert result.reason == "rank 1: ended with exit code 3"
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
-def test_a_rank_that_is_killed_is_named_with_its_signal(launcher: torchrun.Launcher, script: Path) -> None:
-    result = launcher.run(script, ["kill"], nproc_per_node=2)
+def test_a_rank_that_is_killed_is_named_with_its_signal(launch: Launch) -> None:
+    result = launch(["kill"], nproc_per_node=2)
     assert result.reason == "rank 1: was ended by SIGKILL"
 
 
-def test_a_hanging_launch_ends_at_its_timeout_and_the_next_one_works(
-    launcher: torchrun.Launcher, script: Path, tmp_path: Path
-) -> None:
+def test_a_hanging_launch_ends_at_its_timeout_and_the_next_one_works(launch: Launch, tmp_path: Path) -> None:
     done = threading.Event()
     seen: list[int] = []
 
@@ -124,20 +148,22 @@ def test_a_hanging_launch_ends_at_its_timeout_and_the_next_one_works(
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    result = launcher.run(script, ["hang", str(tmp_path)], nproc_per_node=2, timeout=10)
+    result = launch(["hang", str(tmp_path)], nproc_per_node=2, timeout=10)
     done.set()
     watcher.join()
     assert not result.ok
     assert "did not finish within 10 s" in str(result.reason)
     assert len(seen) == 2
     assert wait_until_gone(seen, 3) == []
-    assert launcher.run(script, ["go"], nproc_per_node=1).ok
+    assert launch(["go"], nproc_per_node=1).ok
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
-def test_killing_the_process_that_launched_leaves_no_rank(script: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("fork", [False, True])
+def test_killing_the_process_that_launched_leaves_no_rank(script: Path, tmp_path: Path, fork: bool) -> None:
     code = (
-        f"from mgpu_utils import torchrun; torchrun.run({str(script)!r}, ['hang', {str(tmp_path)!r}], nproc_per_node=2)"
+        "from mgpu_utils import torchrun; "
+        f"torchrun.Launcher().run({str(script)!r}, ['hang', {str(tmp_path)!r}], nproc_per_node=2, fork={fork})"
     )
     owner = subprocess.Popen([sys.executable, "-c", code])
     deadline = time.monotonic() + 60

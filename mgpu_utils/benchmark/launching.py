@@ -32,6 +32,8 @@ def launch(
         nnodes=nnodes,
         threads_per_rank=threads,
         timeout=timeout,
+        # Once an accelerator is in use a process cannot be forked.
+        fork=job["device_type"] == "cpu",
     )
     record = item.to_dict() | {"total_seconds": result.seconds}
     if not result.ok:
