@@ -38,14 +38,16 @@ def kill_tree(pid: int, seconds: float = 5.0) -> None:
         os._exit(1)
     # Not psutil's wait: that takes the exit status, and the Popen of a killed child would report 0.
     deadline = time.monotonic() + seconds
-    while any(map(_lives, family)) and time.monotonic() < deadline:
+    while any(map(_is_there, family)) and time.monotonic() < deadline:
         time.sleep(_LOOK_SECONDS)
 
 
-def _lives(process: psutil.Process) -> bool:
+def _is_there(process: psutil.Process) -> bool:
+    """Whether the process is still listed; a child of this process that has ended waits for this one to take note."""
     import psutil
 
     try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        ended = process.status() == psutil.STATUS_ZOMBIE and process.ppid() == os.getpid()
+        return not ended and process.is_running()
     except psutil.NoSuchProcess:
         return False

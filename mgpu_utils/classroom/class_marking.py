@@ -36,9 +36,15 @@ def mark_folder(
         lessons: only these, as in `05`.
         again: mark also what did not change.
 
-    Raises ValueError for a folder without submissions and for grades that cannot be written, and MarkingError when
-    marking does not work here or a submission changed the course's own files; what was marked before stays written.
+    Raises ValueError for a folder without submissions, for grades that cannot be written and for a file in their
+    place that no marking wrote, and MarkingError when marking does not work here or a submission changed the course's
+    own files; what was marked before stays written.
     """
+    if grades.exists() and not records_path(grades).exists():
+        raise ValueError(
+            f"{grades} is there, and is no file of grades that mgpu mark wrote ({records_path(grades).name} is not "
+            "beside it), so it would be lost. Choose another --out, or move it away."
+        )
     limits = limits or Limits()
     course = load_lessons(root, lessons)
     by_name = {lesson.name: lesson for lesson in course}

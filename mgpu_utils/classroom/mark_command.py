@@ -57,7 +57,7 @@ def _mark(options: argparse.Namespace) -> int:
     if not options.memory_gib >= 0.5:
         raise ValueError(f"--memory-gib is at least 0.5, which PyTorch itself needs, not {options.memory_gib:g}.")
     limits = Limits(options.seconds, options.cell_seconds, int(options.memory_gib * 2**30))
-    roster = read_roster(options.roster) if options.roster else None
+    roster = read_roster(options.roster, options.format) if options.roster else None
     records = mark_folder(
         options.root or find_root(),
         options.folder,

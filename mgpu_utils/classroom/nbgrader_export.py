@@ -5,15 +5,18 @@ nbgrader's cell metadata, version 3: https://nbgrader.readthedocs.io/en/stable/c
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mgpu_utils.authoring import dumps, generate, write_text
+from mgpu_utils.authoring import dumps, generate, read_notebook, write_text
 from mgpu_utils.classroom.check_calls import take_checks
 from mgpu_utils.classroom.lessons import lesson_sources
 from mgpu_utils.lesson_source import PLACEHOLDER, AuthoringError, cell_ids, header_lines
 
+_EXPORTED = "mgpu_exported"
 _CONFIG = """\
 c = get_config()
 c.CourseDirectory.course_id = "multi-gpu-training"
@@ -30,17 +33,43 @@ def export_course(root: Path, folder: Path, names: Sequence[str] = ()) -> list[P
 
     An exercise becomes two cells: the answer with its solution, and a locked check worth one point. Learners see
     the check's card and no error; the assertion that marks is a hidden test.
+
+    An assignment of an earlier export is replaced where nobody changed its cells; a configuration that is there stays.
+    Raises ValueError for an assignment that would be lost, before anything is written.
     """
-    written = []
-    for source in lesson_sources(root, names):
-        if (notebook := _assignment(source.path)) is not None:
-            path = folder / "source" / source.name / f"{source.name}.ipynb"
-            write_text(path, dumps(notebook))
-            written.append(path)
-    if not written:
+    assignments = {
+        folder / "source" / source.name / f"{source.name}.ipynb": notebook
+        for source in lesson_sources(root, names)
+        if (notebook := _assignment(source.path)) is not None
+    }
+    if not assignments:
         raise AuthoringError("no lesson with an exercise was chosen; name at least one, as in 05.")
-    write_text(folder / "nbgrader_config.py", _CONFIG.format(stub="\\n".join(PLACEHOLDER)))
-    return written
+    for path in filter(Path.exists, assignments):
+        if not _is_as_exported(path):
+            raise ValueError(
+                f"{path} was changed after it was exported, or came from elsewhere, and would be lost. "
+                "Choose another --out, or move it away."
+            )
+    for path, notebook in assignments.items():
+        write_text(path, dumps(notebook))
+    config = folder / "nbgrader_config.py"
+    if not config.exists():
+        write_text(config, _CONFIG.format(stub="\\n".join(PLACEHOLDER)))
+    return list(assignments)
+
+
+def _digest(notebook: Any) -> str:
+    """What tells whether a cell was changed; running one or saving the notebook changes nothing."""
+    cells = [(cell.cell_type, cell.source, cell.metadata.get("nbgrader")) for cell in notebook.cells]
+    return hashlib.sha256(json.dumps(cells, sort_keys=True).encode()).hexdigest()
+
+
+def _is_as_exported(path: Path) -> bool:
+    try:
+        notebook = read_notebook(path)
+    except AuthoringError:
+        return False
+    return bool(notebook.metadata.get(_EXPORTED) == _digest(notebook))
 
 
 def _assignment(path: Path) -> Any:
@@ -75,6 +104,7 @@ def _assignment(path: Path) -> Any:
             test.metadata["nbgrader"] = _metadata(test.id, points=1)
             cells.append(test)
     notebook.cells = cells
+    notebook.metadata[_EXPORTED] = _digest(notebook)
     return notebook if exercises else None
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 # What identifies a learner: Canvas's columns, Moodle's, and those that hand-made lists have.
 CANVAS_COLUMNS = ("Student", "ID", "SIS User ID", "SIS Login ID", "Section")
@@ -15,6 +16,24 @@ _IDENTITY = {
     *(column.casefold() for column in CANVAS_COLUMNS),
     *("first name", "last name", "surname", "full name", "id number", "username", "email address", "email"),
     *("name", "learner", "identifier", "login", "integration id"),
+}
+
+
+class _Platform(NamedTuple):
+    """What a platform's import of grades finds its learners by."""
+
+    name: str
+    words: str
+    accepts: Callable[[set[str]], bool]
+
+
+_PLATFORMS = {
+    "canvas": _Platform("Canvas", "Student and ID", {"student", "id"}.issubset),
+    "moodle": _Platform(
+        "Moodle",
+        "ID number, Email address, Username or Identifier",
+        lambda known: bool(known & {"id number", "email address", "username", "identifier"}),
+    ),
 }
 
 
@@ -35,8 +54,11 @@ class Roster:
         return None
 
 
-def read_roster(path: Path) -> Roster:
-    """A roster from a CSV file; raises ValueError when none of its columns says who a row is."""
+def read_roster(path: Path, layout: str = "spreadsheet") -> Roster:
+    """A roster from a CSV file for grades in this layout.
+
+    Raises ValueError when none of its columns says who a row is, or none that the platform's import goes by.
+    """
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -49,6 +71,12 @@ def read_roster(path: Path) -> Roster:
     if not columns:
         wanted = "Student, ID, Email address, ID number, Username or Name"
         raise ValueError(f"{path}: no column says who a row is; one of these is wanted: {wanted}.")
+    known, platform = {name.strip().casefold() for name in columns}, _PLATFORMS.get(layout)
+    if platform is not None and not platform.accepts(known):
+        raise ValueError(
+            f"{path} is no export of {platform.name}, whose import goes by {platform.words}. "
+            "Export the list there, or choose another --format."
+        )
     rows = [{name: (row.get(name) or "").strip() for name in columns} for row in reader]
     # Canvas puts the points possible into a row of their own, and adds a student who is none.
     rows = [row for row in rows if any(row.values()) and not _is_no_learner(row)]

@@ -89,6 +89,19 @@ def test_wrong_input_gets_one_sentence(
     assert sorted(tmp_path.iterdir()) == before
 
 
+def test_marking_writes_over_no_file_that_it_did_not_write(tmp_path: Path) -> None:
+    course = make_course(tmp_path / "course")
+    HandIn(course, solved=False).write(tmp_path / "handed_in/ada/01.ipynb")
+    roster = tmp_path / "class.csv"
+    roster.write_text("Name\nAda\n")
+    with pytest.raises(ValueError, match=r"class\.csv is there, and is no file of grades .* would be lost"):
+        mgpu("mark", tmp_path / "handed_in", "--out", roster, "--roster", roster, "--root", course)
+    assert roster.read_text() == "Name\nAda\n"
+    grades = tmp_path / "grades.csv"
+    for _ in range(2):
+        assert mgpu("mark", tmp_path / "handed_in", "--out", grades, "--roster", roster, "--root", course) == 0
+
+
 def test_a_number_that_a_lesson_and_a_benchmark_share_is_the_lesson_s(tmp_path: Path) -> None:
     course = make_course(tmp_path)
     (course / "sources/benchmarks").mkdir()

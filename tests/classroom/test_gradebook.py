@@ -34,7 +34,7 @@ def record(learner: str, number: str = "", lesson: str = "05_wrap", **marks: str
 
 def test_canvas_gets_its_own_columns_ids_and_points_possible(tmp_path: Path) -> None:
     (tmp_path / "roster.csv").write_text(CANVAS)
-    roster = read_roster(tmp_path / "roster.csv")
+    roster = read_roster(tmp_path / "roster.csv", "canvas")
     records = [record("lovelaceada", "101", one="passed", two="wrong"), record("stranger", one="passed", two="passed")]
     table = grades_table(records, LESSONS, "canvas", roster)
     assert table == [
@@ -61,7 +61,7 @@ def test_moodle_gets_its_identity_columns_points_and_feedback(tmp_path: Path) ->
         [record("Ada Lovelace", "77", one="passed", two="wrong")],
         LESSONS,
         "moodle",
-        read_roster(tmp_path / "roster.csv"),
+        read_roster(tmp_path / "roster.csv", "moodle"),
     )
     identity = ["First name", "Last name", "ID number", "Email address"]
     assert table[0] == [*identity, "05_wrap", "05_wrap feedback"]
@@ -72,6 +72,21 @@ def test_a_roster_that_names_nobody_is_refused(tmp_path: Path) -> None:
     (tmp_path / "roster.csv").write_text("colour,size\nred,3\n")
     with pytest.raises(ValueError, match="no column says who a row is"):
         read_roster(tmp_path / "roster.csv")
+
+
+@pytest.mark.parametrize(
+    ("text", "layout", "sentence"),
+    [
+        (MOODLE, "canvas", "is no export of Canvas, whose import goes by Student and ID"),
+        (CANVAS, "moodle", "is no export of Moodle, whose import goes by ID number, Email address"),
+        ("Name\nAda\n", "moodle", "is no export of Moodle"),
+    ],
+)
+def test_a_roster_of_another_platform_is_refused(text: str, layout: str, sentence: str, tmp_path: Path) -> None:
+    (tmp_path / "roster.csv").write_text(text)
+    with pytest.raises(ValueError, match=sentence):
+        read_roster(tmp_path / "roster.csv", layout)
+    assert read_roster(tmp_path / "roster.csv").rows
 
 
 def test_the_spreadsheet_adds_up_over_lessons_and_leaves_empty_what_was_not_handed_in() -> None:

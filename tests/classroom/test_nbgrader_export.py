@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import pytest
 from short_course import make_course
 
@@ -65,6 +66,25 @@ def test_a_choice_without_exercises_is_refused(tmp_path: Path) -> None:
     (course / "sources/lessons/02_words.py").write_text("# %% [markdown]\n# # Words alone\n")
     with pytest.raises(AuthoringError, match="no lesson with an exercise was chosen"):
         export_course(course, tmp_path / "out", ["02"])
+
+
+def test_an_export_replaces_what_it_wrote_and_loses_nothing_that_a_teacher_changed(tmp_path: Path) -> None:
+    course = make_course(tmp_path / "course")
+    (path,) = export_course(course, tmp_path / "out")
+    config = path.parents[2] / "nbgrader_config.py"
+    config.write_text("# mine\n")
+    saved = nbformat.read(path, as_version=4)
+    saved.cells[-1].execution_count, saved.metadata["language_info"] = 3, {"name": "python"}
+    nbformat.write(saved, path)
+    assert export_course(course, tmp_path / "out") == [path]
+    assert config.read_text() == "# mine\n"
+    saved.cells[0].source += "\nHand in on Friday."
+    nbformat.write(saved, path)
+    for changed in (path.read_text(), "not a notebook"):
+        path.write_text(changed)
+        with pytest.raises(ValueError, match=r"01_pick_devices\.ipynb was changed after .* would be lost"):
+            export_course(course, tmp_path / "out")
+        assert path.read_text() == changed
 
 
 def test_nbgrader_removes_solutions_and_marks_right_and_wrong_answers(exported: Path, nbgrader_folder: Path) -> None:
