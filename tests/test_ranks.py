@@ -90,6 +90,15 @@ def test_each_rank_is_a_process_of_its_own(two_ranks: RankGroup) -> None:
     assert len({*numbers, os.getpid()}) == 3
 
 
+def test_a_rank_frees_what_is_left_in_cycles_again_after_its_start(two_ranks: RankGroup) -> None:
+    def collections() -> tuple[bool, bool]:
+        import gc
+
+        return gc.isenabled(), gc.get_freeze_count() > 100_000
+
+    assert two_ranks.run(collections) == [(True, True)] * 2
+
+
 def test_arguments_and_results_are_copies(two_ranks: RankGroup) -> None:
     tensor = torch.zeros(3)
 

@@ -22,7 +22,10 @@ from mgpu_utils.notebook_execution import execute_notebook
 RUN_ON = "run_on"
 _PACKAGE = Path(__file__).resolve().parents[1]
 # What is not run by notebooks; what puts its mark on their outputs is added again below.
-_NOT_RUN = ("book", "classroom", "slide_show", "slides.py", "slides_command.py", "cli.py")
+_NOT_RUN = (
+    *("book", "classroom", "slide_show", "slides.py", "slides_command.py"),
+    *("cli.py", "end_signals.py", "output_places.py"),
+)
 _VERSIONS = ("torch", "numpy", "scipy", "pandas", "matplotlib", "ipykernel", "scikit-learn")
 
 
