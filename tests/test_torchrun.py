@@ -47,6 +47,7 @@ torchrun.deliver({
     "greeting": os.environ.get("GREETING"),
     "arguments": sys.argv[1:],
     "name": __name__,
+    "leads_its_session": os.getsid(0) == os.getpid(),
 })
 if mode == "abort":
     dist.barrier()
@@ -98,6 +99,7 @@ def test_ranks_deliver_in_rank_order_over_loopback_with_their_threads(launch: La
     assert {rank["greeting"] for rank in result.delivered} == {"good day"}
     assert {tuple(rank["arguments"]) for rank in result.delivered} == {("go",)}
     assert {rank["name"] for rank in result.delivered} == {"__main__"}
+    assert {rank["leads_its_session"] for rank in result.delivered} == {True}
     assert result.stdout == "[rank 0] hello from 0\n[rank 1] hello from 1\n"
 
 
