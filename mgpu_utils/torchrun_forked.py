@@ -25,8 +25,8 @@ def main() -> None:
     """Run the script as a new interpreter would: signals, threads, output and ``sys.argv`` are its own."""
     import torch
 
-    # As torchrun starts a script. Linux shares cores out among sessions: where all ranks were in the launcher's, steps with
-    # many small collectives took 7 % longer than in a plain torchrun script.
+    # As torchrun starts a script. Linux shares cores out among sessions: where all ranks were in the launcher's,
+    # steps with many small collectives took 7 % longer than in a plain torchrun script.
     os.setsid()
     for name in _HANDLED:
         signal.signal(getattr(signal, name), signal.SIG_DFL)
