@@ -78,7 +78,8 @@ def page() -> str:
 
 
 def _measured_on(about: dict[str, Any]) -> str:
-    busy = f"that had other work as well (load {about['load']:g} at the end)"
+    other = "other work as well" if about["load"] > about["cores"] else "little else to do"
+    busy = f"that had {other} (load {about['load']:g} at the end)"
     versions = f"Python {about['python']} and PyTorch {about['torch']}"
     return f"*Measured on {about['cores']} cores without a GPU {busy}, with {versions}.*"
 
