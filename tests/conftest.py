@@ -17,6 +17,10 @@ _measured = pytest.StashKey[list[str]]()
 # Output must not depend on how fast a machine is.
 os.environ["MGPU_LIVE"] = "0"
 
+# `make test ARGS=...` would hand its ARGS to every make that a test starts.
+for name in ("ARGS", "MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "MAKELEVEL"):
+    os.environ.pop(name, None)
+
 # A shell's background job, or nohup, starts its processes with these signals ignored, and so would be all that the
 # tests start. The stop button and a closed terminal are such signals.
 signal.signal(signal.SIGINT, signal.default_int_handler)
