@@ -34,11 +34,15 @@ COMPARED = [
     KILLED,
 ]
 _CODE = {fault.name: fault.code for fault in ON_RANKS}
+# A rank with nothing more to do may end with its process, and the collective with it, before anybody can stop it.
+_CODE["pressed in a collective"] = "if odd:\n    import time\n    time.sleep(3600)\ndist.barrier()"
 _STOPS = {fault.name for fault in ON_RANKS if fault.stop}
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 # A line that names an error, one that names a signal, and what only passes one on.
 _NAMES = re.compile(r"\b\w*(Error|Interrupt|Exception|Timeout|Stopped)\b: ")
 _SIGNALS = re.compile(r"Signal \d+ \(|signal SIG")
+# What PyTorch's launcher logs about its own doing.
+_LOGGED = re.compile(r"[WIE]\d{4} ")
 _WRAPS = re.compile(r"ChildFailedError|ProcessRaisedException|ProcessExitedException|AlreadyDisplayedError")
 # Numbers of processes, ranks before a line, and places in the source of PyTorch.
 _NUMBERS = re.compile(r"(?i)\b(pid:?) \d+")
@@ -167,7 +171,7 @@ def _telling(cell: Cell, launcher: Launcher) -> str:
         text = f"{cell.error}: {cell.message}"
     lines = [line.strip() for line in text.splitlines() if re.search(r"\w", line)]
     naming = [line for line in lines if _NAMES.search(line) and not _WRAPS.search(line)]
-    naming = naming or [line for line in lines if _SIGNALS.search(line)] or lines or [""]
+    naming = naming or [line for line in lines if _SIGNALS.search(line) and not _LOGGED.match(line)] or lines or [""]
     return _NOISE.sub("", _NUMBERS.sub(r"\1 ...", naming[launcher.tells]))
 
 
