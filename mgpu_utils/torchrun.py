@@ -209,13 +209,19 @@ def deliver(value: Any) -> None:
     folder = os.environ.get(_RESULT_DIR)
     if folder is None:
         return
-    path = Path(folder) / f"rank-{os.environ.get('RANK', '0')}.json"
+    path = _result_of(folder, int(os.environ.get("RANK", "0")))
     temporary = path.with_suffix(".tmp")
     with temporary.open("w", encoding="utf-8") as file:
         json.dump(value, file)
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
+
+
+def has_delivered() -> bool:
+    """Whether this rank has handed over its result already; where none is wanted it has."""
+    folder = os.environ.get(_RESULT_DIR)
+    return folder is None or _result_of(folder, int(os.environ.get("RANK", "0"))).exists()
 
 
 def leave() -> NoReturn:
@@ -292,8 +298,12 @@ def _environment(job: Job, place: Place, results: Path) -> dict[str, str]:
     return environment | job.env
 
 
+def _result_of(folder: str | Path, rank: int) -> Path:
+    return Path(folder) / f"rank-{rank}.json"
+
+
 def _delivered(results: Path, rank: int) -> list[Any] | None:
     try:
-        return [json.loads((results / f"rank-{rank}.json").read_text(encoding="utf-8"))]
+        return [json.loads(_result_of(results, rank).read_text(encoding="utf-8"))]
     except FileNotFoundError:
         return None

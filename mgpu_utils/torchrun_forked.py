@@ -24,6 +24,9 @@ _HANDLED = ("SIGTERM", "SIGHUP", "SIGQUIT")
 def main() -> None:
     """Run the script as a new interpreter would: signals, threads, output and ``sys.argv`` are its own."""
     import torch
+    import torch.distributed as dist
+
+    from mgpu_utils import torchrun
 
     # As torchrun starts a script. Linux shares cores out among sessions: where all ranks were in the launcher's,
     # steps with many small collectives took 7 % longer than in a plain torchrun script.
@@ -48,6 +51,9 @@ def main() -> None:
         if is_echo(str(error)):
             time.sleep(_ECHO_SECONDS)
         raise
+    # A script that is over keeps its connections, since its process waits for the others: they would wait for it.
+    if dist.is_available() and dist.is_initialized() and not torchrun.has_delivered():
+        raise RuntimeError("it ended (sys.exit?) before it left its group of ranks or delivered a result")
 
 
 if __name__ == "__main__":

@@ -30,6 +30,8 @@ if mode == "raise" and rank == 1:
     raise ValueError("label 12 is out of range")
 if mode == "status" and rank == 1:
     sys.exit(3)
+if mode == "early" and rank == 1:
+    sys.exit(0)
 if mode == "kill" and rank == 1:
     os.kill(os.getpid(), signal.SIGKILL)
 if mode == "hang":
@@ -131,6 +133,14 @@ def test_the_reason_is_the_failing_rank_s_own_exception(launch: Launch) -> None:
 def test_an_exit_status_is_the_reason_where_there_is_no_exception(launch: Launch) -> None:
     result = launch(["status"], nproc_per_node=2)
     assert result.reason == "rank 1: ended with exit code 3"
+
+
+def test_a_rank_that_ends_early_without_an_error_holds_up_nobody(launch: Launch) -> None:
+    result = launch(["early"], nproc_per_node=2, timeout=60)
+    assert result.seconds < 55
+    assert not result.ok
+    if launch.keywords["fork"]:  # type: ignore[attr-defined]
+        assert str(result.reason).startswith("rank 1: RuntimeError: it ended (sys.exit?) before it left its group")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")

@@ -73,7 +73,7 @@ def bench(options: argparse.Namespace) -> int:
         return _say(str(error), _BAD_INPUT)
     except ConfigError as error:
         text = str(error)
-        where = "" if text.startswith(str(options.config)) else f"{options.config}: "
+        where = "" if text.startswith((str(options.config), str(out))) else f"{options.config}: "
         return _say(f"{where}{text}" + ("" if text.endswith(".") else "."), _BAD_INPUT)
     except OSError as error:
         return _say(f"the results cannot be written to {out}: {error.strerror or error}.", _BAD_INPUT)
@@ -104,10 +104,14 @@ def bench(options: argparse.Namespace) -> int:
     except MachinesError as error:
         return _say(str(error), _BAD_INPUT)
     except KeyboardInterrupt:
-        kept = sum(record["status"] == "ok" for settings in todo for record in _found(settings))
+        states = [record["status"] for settings in todo for record in _found(settings)]
+        failed = f" ({states.count('failed')} failed and will be tried again)" if "failed" in states else ""
         total = sum(len(settings.runs) for settings in todo)
         again = shlex.join(["mgpu", "bench", *same, "--out", str(out), "--resume"])
-        return _say(f"interrupted; {kept} of {total} runs are kept in {out}. Go on with: {again}", _INTERRUPTED)
+        return _say(
+            f"interrupted; {states.count('ok')} of {total} runs are kept in {out}{failed}. Go on with: {again}",
+            _INTERRUPTED,
+        )
 
 
 def _settle_all(

@@ -38,4 +38,6 @@ def launch(
     record = item.to_dict() | {"total_seconds": result.seconds}
     if not result.ok:
         return record | {"status": "failed", "reason": result.reason}, []
+    if all(value is None for value in result.delivered):
+        return record | {"status": "failed", "reason": "it ended (sys.exit?) before any rank delivered a result"}, []
     return record | {"status": "ok"}, result.delivered

@@ -66,7 +66,12 @@ def run_notebook(
     """
     check_parameters(notebook, parameters)
     out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile() as said:
+    # What an ended tree cannot tidy up (connection files, logs of ranks) goes with its folder. The name is short:
+    # sockets have paths of about 100 characters at most.
+    with (
+        tempfile.TemporaryFile() as said,
+        tempfile.TemporaryDirectory(prefix="mgpu-", ignore_cleanup_errors=True) as scratch,
+    ):
         child = subprocess.Popen(
             [
                 *(
@@ -79,7 +84,7 @@ def run_notebook(
                 *("--parameters", json.dumps(parameters), "--owner", str(os.getpid())),
             ],
             cwd=out,
-            env=os.environ | {SWITCH: "off"},
+            env=os.environ | {SWITCH: "off"} | dict.fromkeys(("TMPDIR", "TEMP", "TMP"), scratch),
             stdin=subprocess.DEVNULL,
             stdout=said,
             stderr=subprocess.STDOUT,

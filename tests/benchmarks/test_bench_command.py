@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import json
 import math
+import os
 import platform
 import signal
 import subprocess
@@ -50,6 +51,7 @@ class Interrupted(NamedTuple):
     ended: Ended
     kept: list[dict[str, Any]]
     left_alive: list[str]
+    left_files: list[str]
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +62,14 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def interrupted(out: Path) -> Interrupted:
     """The smallest suite, interrupted in the middle of the third run of its comparison."""
+    temporary = out.parent / "temporary"
+    temporary.mkdir()
     process = subprocess.Popen(
-        command("--config", TINY, "--out", out), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command("--config", TINY, "--out", out),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"TMPDIR": str(temporary)},
     )
     deadline = time.monotonic() + 120
     while len(read(out / "records.jsonl")) < 2 and process.poll() is None and time.monotonic() < deadline:
@@ -72,7 +80,8 @@ def interrupted(out: Path) -> Interrupted:
     said, errors = process.communicate(timeout=60)
     _, alive = psutil.wait_procs(family, timeout=3)
     left = [" ".join(child.cmdline()) for child in alive if child.status() != psutil.STATUS_ZOMBIE]
-    return Interrupted(Ended(process.returncode, said, errors), read(out / "records.jsonl"), left)
+    files = [path.name for path in temporary.iterdir()]
+    return Interrupted(Ended(process.returncode, said, errors), read(out / "records.jsonl"), left, files)
 
 
 @pytest.fixture(scope="module")
@@ -92,8 +101,9 @@ def test_an_interruption_keeps_what_was_measured_and_says_how_to_go_on(interrupt
     assert f"mgpu bench --config {TINY} --out {out} --resume" in interrupted.ended.err
 
 
-def test_an_interruption_leaves_no_process(interrupted: Interrupted) -> None:
+def test_an_interruption_leaves_no_process_and_no_temporary_file(interrupted: Interrupted) -> None:
     assert interrupted.left_alive == []
+    assert interrupted.left_files == []
 
 
 def test_resuming_measures_the_rest_and_nothing_twice(finished: Ended, interrupted: Interrupted, out: Path) -> None:
