@@ -46,11 +46,13 @@ class Leftovers:
         ]
 
     def _all_children(self) -> set[int]:
+        # First all, then those apart: one that these start meanwhile would else look like one of all.
+        children = {child.pid for child in self._me.children(recursive=True)}
         apart = set(self._apart)
         for pid in self._apart:
             if psutil.pid_exists(pid):
                 apart |= {child.pid for child in psutil.Process(pid).children(recursive=True)}
-        return {child.pid for child in self._me.children(recursive=True)} - apart
+        return children - apart
 
 
 def _expected(pid: int) -> bool:
