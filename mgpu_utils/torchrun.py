@@ -206,10 +206,9 @@ def deliver(value: Any) -> None:
 
     Outside such a launch it does nothing, so that a script can be run by hand too.
     """
-    folder = os.environ.get(_RESULT_DIR)
-    if folder is None:
+    path = _own_result()
+    if path is None:
         return
-    path = _result_of(folder, int(os.environ.get("RANK", "0")))
     temporary = path.with_suffix(".tmp")
     with temporary.open("w", encoding="utf-8") as file:
         json.dump(value, file)
@@ -220,8 +219,8 @@ def deliver(value: Any) -> None:
 
 def has_delivered() -> bool:
     """Whether this rank has handed over its result already; where none is wanted it has."""
-    folder = os.environ.get(_RESULT_DIR)
-    return folder is None or _result_of(folder, int(os.environ.get("RANK", "0"))).exists()
+    path = _own_result()
+    return path is None or path.exists()
 
 
 def leave() -> NoReturn:
@@ -298,8 +297,13 @@ def _environment(job: Job, place: Place, results: Path) -> dict[str, str]:
     return environment | job.env
 
 
-def _result_of(folder: str | Path, rank: int) -> Path:
-    return Path(folder) / f"rank-{rank}.json"
+def _own_result() -> Path | None:
+    folder = os.environ.get(_RESULT_DIR)
+    return None if folder is None else _result_of(Path(folder), int(os.environ.get("RANK", "0")))
+
+
+def _result_of(folder: Path, rank: int) -> Path:
+    return folder / f"rank-{rank}.json"
 
 
 def _delivered(results: Path, rank: int) -> list[Any] | None:

@@ -136,8 +136,9 @@ def _do(job: dict[str, Any]) -> int:
         # One that fails here fails in the ranks too, and is their reason.
         with suppress(Exception):
             importlib.import_module(module)
-    # Collections would write to the memory that the ranks share with the agent, and so copy it.
-    gc.freeze()
+    if job["imports"]:
+        # Collections would write to the memory that forked ranks share with the agent, and so copy it.
+        gc.freeze()
     try:
         main(job["arguments"])
     except SystemExit as end:
